@@ -178,6 +178,19 @@ class ReplicaManager:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self.log_config(known).max_batch_bytes
 
+    def unflushed(self, topic: str, index: int, producer_id: int) -> asyncio.Future[None] | None:
+        """Return None if the producer's last batch in the partition is durable, else a future to await.
+
+        Shield the future, because others may wait for it. Raise KafkaError KAFKA_STORAGE_ERROR if the batch may be lost
+        because the log has failed; the future fails with the same error.
+        """
+        try:
+            log = self._log_manager.get(topic, index)
+        except KafkaError:
+            return None  # offline since the start: nothing was written to it
+        entry = None if log is None else log.producers.entry(producer_id)
+        return None if log is None or entry is None else log.flushed(entry.last_offset + 1)
+
     def existing_log(self, topic: str, index: int) -> Log | None:
         """Return the partition's log, or None if the partition was never used and has no log yet.
 

@@ -187,7 +187,7 @@ async def test_an_older_offset_commit_outside_of_a_session_is_refused(world: Wor
 class TestLate:
     """Where the epoch stays from one transaction to the next, a late batch is known by its sequence."""
 
-    async def test_a_repeated_batch_is_answered_and_opens_nothing(self, world: World) -> None:
+    async def test_a_repeated_batch_is_refused_and_opens_nothing(self, world: World) -> None:
         producer = await world.session(OLDER, T0)
         for _ in range(3):
             assert await producer.produce(T0) == OK
@@ -195,7 +195,7 @@ class TestLate:
         await world.stable(T0)
         end_offset = world.end_offset(T0)
         for sequence in (1, 2, 3):
-            assert await producer.produce(T0, sequence=sequence) == OK
+            assert await producer.produce(T0, sequence=sequence) == {E.OUT_OF_ORDER_SEQUENCE_NUMBER}
         assert world.state() is TransactionState.COMPLETE_COMMIT
         assert world.end_offset(T0) == end_offset
         assert await producer.produce(T0) == OK, "the next one is not late"
@@ -221,10 +221,10 @@ class TestLate:
         assert await producer.produce(T0, sequence=9) == {E.OUT_OF_ORDER_SEQUENCE_NUMBER}
         assert world.state() is TransactionState.COMPLETE_COMMIT
 
-    async def test_beside_a_batch_that_opens_it_is_answered_too(self, world: World) -> None:
+    async def test_beside_a_batch_that_opens_it_is_refused_too(self, world: World) -> None:
         producer = await world.session(OLDER, T0, T1)
         producer.sequences[T0] = 0
-        assert await producer.produce(T0, T1) == OK
+        assert await producer.produce(T0, T1) == {E.NONE, E.OUT_OF_ORDER_SEQUENCE_NUMBER}
         assert (world.end_offset(T0), world.end_offset(T1)) == (2, 3)
         producer.sequences[T0] = 1
         assert await producer.end(T1) is E.NONE

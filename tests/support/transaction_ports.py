@@ -262,6 +262,9 @@ class SimulatedPartitions:
     def deleted_of(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
         return frozenset(filter(self.is_deleted, partitions))
 
+    def unflushed(self, partition: TopicPartition, producer_id: int) -> None:
+        return None
+
     def is_ready(self, partition: TopicPartition) -> bool:
         return True
 

@@ -12,7 +12,8 @@ between decision and append, so requests for one transactional id never interlea
 arrives during a transition, or before a decided transaction is complete, waits until the transition or the transaction
 is complete (within limits) and then decides again.
 
-Invariants: a decision is durable before any response and before any marker; a transaction is decided once; COMPLETE_*
+Invariants: the records of a transaction are durable before it is committed, even if their producer did not wait for
+them; a decision is durable before any response and before any marker; a transaction is decided once; COMPLETE_*
 follows only when every marker is durable; a request with a fenced epoch never succeeds. `decide → append` runs to
 completion even if the request that started it is cancelled.
 """
@@ -22,9 +23,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import cached_property
+from typing import Final
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ...partitions.markers import Marker
+from ...scheduling.slices import in_slices
 from ...scheduling.steps import Steps
 from . import session
 from .core import TransactionCore
@@ -37,6 +40,9 @@ from .metadata import TransactionMetadata, Written, new_metadata
 from .queries import TransactionFilter
 from .registration import PartitionRegistration
 from .state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition, TransactionState, TransactionVersion
+
+_EXAMINED_AT_ONCE: Final = 100
+"""How many partitions are examined before the event loop runs other tasks."""
 
 
 class TransactionCoordinator(TransactionCore):
@@ -168,12 +174,15 @@ class TransactionCoordinator(TransactionCore):
         *,
         written: frozenset[TopicPartition] | None = None,
         keeps_session: bool = False,
+        records_are_durable: bool = False,
         by: Caller = UNKNOWN_CALLER,
     ) -> tuple[ProducerIdentity, asyncio.Future[None] | None] | Step:
         """Handle an EndTxn request, if possible without waiting: decide to commit or abort the ongoing transaction.
 
         `written` are the partitions that the producer says it wrote. If it is None, every registered partition gets a
         marker. With `keeps_session` the written partitions stay registered for the producer's next transaction.
+        `records_are_durable`: the caller has waited until the records are durable. A commit needs that: a producer that
+        does not wait for its batches, or sends them with acks=1, may commit earlier.
 
         Return the producer's identity for its next transaction, and a future if the decision is not durable yet: await
         it through `asyncio.shield` before responding. Return a Step if the decision has to wait; the caller then uses
@@ -204,6 +213,8 @@ class TransactionCoordinator(TransactionCore):
             )
             raise
         if isinstance(step, TransactionMetadata):
+            if commit and not (records_are_durable or self._are_records_durable(entry.metadata)):
+                return Step.NEEDS_RECORDS
             return _next_identity(step), self.transition(entry, step, "EndTxn", by)
         if step is Step.NOTHING:
             return ProducerIdentity(entry.metadata.producer_id, entry.metadata.producer_epoch), None
@@ -231,6 +242,7 @@ class TransactionCoordinator(TransactionCore):
         """
         deadline = self.waits.deadline()
         new_producer_id: int | None = None
+        records_are_durable = False
         while True:
             step = self.end_txn_now(
                 transactional_id,
@@ -241,6 +253,7 @@ class TransactionCoordinator(TransactionCore):
                 new_producer_id,
                 written=written,
                 keeps_session=keeps_session,
+                records_are_durable=records_are_durable,
                 by=by,
             )
             if not isinstance(step, Step):
@@ -250,8 +263,28 @@ class TransactionCoordinator(TransactionCore):
                 return identity
             if step is Step.NEEDS_PRODUCER_ID:
                 new_producer_id = await self.producer_ids.next()
+            elif step is Step.NEEDS_RECORDS:
+                await self._until_records_are_durable(self.known(transactional_id).metadata)
+                records_are_durable = True
             else:
                 await self.waits.until_settled(self.known(transactional_id), deadline, by)
+
+    def _are_records_durable(self, metadata: TransactionMetadata) -> bool:
+        """Whether the records of the ongoing transaction are known to be durable. Many partitions are not examined."""
+        partitions = metadata.topic_partitions
+        return len(partitions) <= _EXAMINED_AT_ONCE and not any(
+            self.gateway.unflushed(partition, metadata.producer_id) for partition in partitions
+        )
+
+    async def _until_records_are_durable(self, metadata: TransactionMetadata) -> None:
+        """Return when the records of the ongoing transaction are durable.
+
+        Raise KafkaError KAFKA_STORAGE_ERROR if records may be lost.
+        """
+        async for partition in in_slices(metadata.topic_partitions, _EXAMINED_AT_ONCE):
+            flush = self.gateway.unflushed(partition, metadata.producer_id)
+            if flush is not None:
+                await asyncio.shield(flush)
 
     def _written(
         self, entry: TransactionEntry, named: frozenset[TopicPartition], begins_session: bool

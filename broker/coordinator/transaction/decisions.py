@@ -44,6 +44,8 @@ class Step(Enum):
     """Wait until the earlier transition is durable or the earlier transaction is complete, then decide again."""
     NEEDS_PRODUCER_ID = "needs producer id"
     """Allocate a producer id, then decide again with it."""
+    NEEDS_RECORDS = "needs records"
+    """Wait until the records of the transaction are durable, then decide again."""
     NOTHING = "nothing"
     """Do nothing: the transactional id is already in the requested state."""
 

@@ -7,6 +7,7 @@ gateway never decides anything about a transaction.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
@@ -80,6 +81,13 @@ class PartitionGateway(Protocol):
         Raise KafkaError UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR.
         """
 
+    def unflushed(self, partition: TopicPartition, producer_id: int) -> asyncio.Future[None] | None:
+        """Return None if the producer's last batch in the partition is durable, else a future to await.
+
+        Shield the future, because others may wait for it. Raise KafkaError KAFKA_STORAGE_ERROR if the batch may be
+        lost; the future fails with the same error.
+        """
+
     def producer_epochs(self) -> Iterator[tuple[int, int]]:
         """Yield (producer id, epoch) of every producer in the logs of all reachable partitions.
 
@@ -125,6 +133,10 @@ class LocalPartitionGateway:
         if entry is None:
             return None
         return ProducerInLog(entry.producer_epoch, entry.coordinator_epoch, entry.current_txn_first_offset >= 0)
+
+    def unflushed(self, partition: TopicPartition, producer_id: int) -> asyncio.Future[None] | None:
+        """Return None if the producer's last batch in the partition is durable, else a future to await."""
+        return self._replica_manager.unflushed(*partition, producer_id)
 
     def producer_epochs(self) -> Iterator[tuple[int, int]]:
         """Yield (producer id, epoch) of every producer in the logs of all partitions."""

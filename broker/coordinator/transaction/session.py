@@ -11,8 +11,8 @@ transaction:
 * Produce v12+ and TxnOffsetCommit v5+ with EndTxn v5: each transaction has its own epoch, so a late request is refused
   because of its epoch.
 * Older versions (EndTxn v3-4): the epoch stays the same, and a session survives only commits. A late batch is
-  recognised by its sequence number, because sequence numbers continue across transactions. A batch that is in the log
-  already is answered as a duplicate. Any other late batch is out of sequence and refused. Neither opens a transaction.
+  recognised by its sequence number, because sequence numbers continue across transactions. It is refused, unless it is
+  in the log and its transaction is not complete: then it is answered as a duplicate. It never opens a transaction.
   After an abort there is no session in which a late batch could open a transaction. A late TxnOffsetCommit or EndTxn
   below v5 contains nothing that identifies its transaction: it can join the next transaction, as it can in Kafka.
 """

@@ -15,6 +15,7 @@ import pytest
 from oncelog.broker.api.handling import Deferred, RequestContext
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.claims.initialisation import GroupInitialisation
+from oncelog.broker.coordinator.transaction.decisions import Step
 from oncelog.broker.coordinator.transaction.events import Cause
 from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
 from oncelog.broker.handlers import add_offsets_to_txn, add_partitions_to_txn, txn_offset_commit
@@ -94,6 +95,32 @@ def test_transaction_is_complete_when_all_markers_are_on_disk() -> None:
             await asyncio.sleep(FLUSH_S / 10)
         assert broker.transaction_coordinator.describe("id").state is TransactionState.COMPLETE_COMMIT
         assert log.files.flushed_offset == log.log_end_offset == 2
+
+    on_a_slow_disk(work)
+
+
+def test_transaction_is_committed_when_its_records_are_on_disk() -> None:
+    """A producer that sends its batches with acks=1, or does not wait for their responses, commits earlier."""
+
+    async def work(broker: BrokerNode) -> None:
+        who = await open_transaction(broker, flushed=False)
+        coordinator, log = broker.transaction_coordinator, data_log(broker)
+        entry = coordinator.known("id")
+        ending = asyncio.ensure_future(coordinator.end_txn("id", *who, True, TV2))
+        while entry.pending is None and entry.metadata.state is TransactionState.ONGOING:
+            await asyncio.sleep(FLUSH_S / 100)
+        assert log.files.flushed_offset == 1
+        await ending
+
+    on_a_slow_disk(work)
+
+
+def test_transaction_is_aborted_although_its_records_are_not_on_disk() -> None:
+    async def work(broker: BrokerNode) -> None:
+        who = await open_transaction(broker, flushed=False)
+        outcome = broker.transaction_coordinator.end_txn_now("id", *who, False, TV2)
+        assert not isinstance(outcome, Step)
+        await settled(outcome[1])
 
     on_a_slow_disk(work)
 
