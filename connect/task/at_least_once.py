@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ...client.errors import FatalError, IllegalStateError, KafkaError
@@ -144,8 +144,14 @@ class AtLeastOnceDelivery:
             if not self._pipeline.tolerates:
                 raise  # otherwise the deliveries raise the error again
 
-    async def finish_failed(self) -> None:
-        """Write the offsets of the records that were produced before the task failed."""
+    async def finish_failed(self, unsent: Iterable[SourceRecord]) -> None:
+        """Write the offsets of the records that were produced before the task failed.
+
+        The offset of an unsent record is not written, even if earlier records have the same offset: the task would
+        continue after the unsent record.
+        """
+        for record in unsent:
+            self._offsets.withdraw(record.source_partition, record.source_offset)
         await self.finish()
 
     def due_in_s(self) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ...client.values import RecordMetadata
@@ -39,8 +39,11 @@ class Delivery(Protocol):
     async def finish(self) -> None:
         """Commit what may be committed, because the task is paused or stopped."""
 
-    async def finish_failed(self) -> None:
-        """Commit what may be committed after the task has failed."""
+    async def finish_failed(self, unsent: Iterable[SourceRecord]) -> None:
+        """Commit what may be committed after the task has failed.
+
+        `unsent` are the records that the task has returned, from the one whose conversion or `send` has failed on.
+        """
 
     def due_in_s(self) -> float | None:
         """Return the seconds until `batch_done` must be called again if no batch arrives; None for no limit."""
@@ -55,6 +58,8 @@ class PendingOffsets:
     def __init__(self, connector: str) -> None:
         self._connector = connector
         self._values: dict[bytes, SourceOffset | None] = {}
+        self._previous: dict[bytes, SourceOffset | None] = {}
+        """The last offset of a source partition before its newest, if they differ."""
         self._partition: SourcePartition | None = None
         self._text: str | None = None
         """Distinguishes partitions that are equal in Python only, as 1 and True are; None if all values are text."""
@@ -71,11 +76,30 @@ class PendingOffsets:
         """
         if partition is None:
             return
+        key, offset = self._key_of(partition), None if offset is None else dict(offset)
+        if key in self._values and self._values[key] != offset:
+            self._previous[key] = self._values[key]
+        self._values[key] = offset
+
+    def withdraw(self, partition: SourcePartition | None, offset: SourceOffset | None) -> None:
+        """Go back to a partition's previous offset if its newest is `offset`, the offset of a record that was not sent.
+
+        Raises DataError for a partition that cannot be stored.
+        """
+        if partition is None:
+            return
+        key = self._key_of(partition)
+        if key in self._values and self._values[key] == offset:
+            del self._values[key]
+            if key in self._previous:
+                self._values[key] = self._previous.pop(key)
+
+    def _key_of(self, partition: SourcePartition) -> bytes:
         if partition != self._partition or (self._text is not None and self._text != repr(partition)):
             self._key = offset_key(self._connector, partition)
             self._partition = dict(partition)
             self._text = None if all(type(value) is str for value in partition.values()) else repr(self._partition)
-        self._values[self._key] = None if offset is None else dict(offset)
+        return self._key
 
     def records(self) -> list[tuple[bytes, bytes | None]]:
         """Return the newest offsets as records of the offsets topic."""
@@ -83,7 +107,7 @@ class PendingOffsets:
 
     def clear(self) -> None:
         """Forget all offsets."""
-        self._values = {}
+        self._values, self._previous = {}, {}
 
     def take(self) -> list[tuple[bytes, bytes | None]]:
         """Return the newest offsets as records of the offsets topic, and clear them."""

@@ -8,7 +8,7 @@ the abort.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from ...client.errors import CommitUnknownError, KafkaError
@@ -169,7 +169,7 @@ class ExactlyOnceDelivery:
         if end is not None:
             await self._end(end)
 
-    async def finish_failed(self) -> None:
+    async def finish_failed(self, unsent: Iterable[SourceRecord]) -> None:
         """Commit nothing: the open transaction will be aborted."""
 
     def due_in_s(self) -> float | None:

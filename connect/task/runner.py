@@ -11,7 +11,7 @@ import inspect
 import logging
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ..api.records import SourceRecord
@@ -68,6 +68,8 @@ class TaskRunner:
         """The records for which `commit_record` must be called as soon as the task's thread is free."""
         self._commit_due = False
         self._delay_s = 0.0
+        self._unsent: Sequence[SourceRecord] = ()
+        """The records of a batch that were not sent, from the one that failed on."""
         self.has_committed = False
         """Whether records have been committed after a batch."""
         self.keeps_records = type(task).commit_record is not SourceTask.commit_record
@@ -179,11 +181,19 @@ class TaskRunner:
             if state is State.PAUSED:
                 await self._changed.wait()
             elif (batch := await self._poll()) is not None:
-                for record in batch:
-                    converted = await self._pipeline.convert(record)
-                    self.metrics.sent(dropped=converted is None)
-                    await self.delivery.send(record, converted)
+                await self._send(batch)
                 await self._batch_done()
+
+    async def _send(self, batch: Iterable[SourceRecord]) -> None:
+        records = iter(batch)
+        for record in records:
+            try:
+                converted = await self._pipeline.convert(record)
+                self.metrics.sent(dropped=converted is None)
+                await self.delivery.send(record, converted)
+            except Exception:
+                self._unsent = [record, *records]
+                raise
 
     async def _report(self, state: State, trace: str | None) -> None:
         self.metrics.state_changed(state)
@@ -254,7 +264,7 @@ class TaskRunner:
 
     async def _finish_failed(self) -> None:
         try:
-            await self.delivery.finish_failed()
+            await self.delivery.finish_failed(self._unsent)
         except Exception as error:
             log.error("task %s: could not commit the records before the failure", self.id, exc_info=error)
 

@@ -31,6 +31,8 @@ class Scripted(SourceConnector):
     batches: ClassVar[dict[str, list[list[tuple[str, str | None]]]]] = {}
     fails: ClassVar[set[str]] = set()
     hooks_fail: ClassVar[set[str]] = set()
+    shares: ClassVar[set[str]] = set()
+    """The topics for which all records of a batch have the offset after the batch."""
     heard: ClassVar[dict[str, list[tuple[Any, bool]]]] = {}
     exhausted: ClassVar[dict[str, asyncio.Event]] = {}
     """By topic: set when a poll finds no more records, if the test has put an event there."""
@@ -52,7 +54,7 @@ class Scripted(SourceConnector):
 
 class ScriptedTask(SourceTask):
     async def start(self, config: Mapping[str, str]) -> None:
-        self.topic = config["topic"]
+        self.config, self.topic = config, config["topic"]
         self.stopped = asyncio.Event()
         offset = await self.context.offsets.offset({"of": self.topic})
         self.count = 0 if offset is None else int(offset["count"])
@@ -71,11 +73,13 @@ class ScriptedTask(SourceTask):
                 raise ConnectError("as it was told")
             await self.stopped.wait()
             return None
-        records = []
-        for value, key in self.batches.pop(0):
+        records, batch = [], self.batches.pop(0)
+        after = self.count + len(batch)
+        for value, key in batch:
             self.count += 1
-            record = SourceRecord(topic=self.topic, key=key, value=value)
-            records.append(record.replace(source_partition={"of": self.topic}, source_offset={"count": self.count}))
+            record = SourceRecord(topic=self.config.get(f"topic.of.{value}", self.topic), key=key, value=value)
+            offset = {"count": after if self.topic in Scripted.shares else self.count}
+            records.append(record.replace(source_partition={"of": self.topic}, source_offset=offset))
         return records
 
     async def stop(self) -> None:
@@ -187,6 +191,34 @@ async def test_offsets_behind_a_record_that_was_not_produced_are_not_written(
         await herder.put_connector("c", scripted(topic), None, replace=False)
         await until(lambda: herder.connector_status("c"), state("FAILED"))
         assert (await herder.offsets("c"))["offsets"] == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"transforms": "c", "transforms.c.type": "Cast$Value", "transforms.c.spec": "int32"},
+        {
+            "topic.of.x": "not a name", "topic.creation.default.partitions": "1",
+            "topic.creation.default.replication.factor": "1",
+        },
+    ],
+    ids=["transform", "topic"],
+)  # fmt: skip
+@pytest.mark.parametrize("shares", [True, False])
+async def test_an_offset_of_several_records_is_written_only_if_all_of_them_are_produced(
+    bootstrap: str, fresh_name: Names, offsets: dict[str, str], fault: dict[str, str], shares: bool
+) -> None:
+    topic = fresh_name("texts")
+    Scripted.batches[topic] = [[("0", "k")], [("1", "k"), ("x", "k"), ("3", "k")]]
+    if shares:
+        Scripted.shares.add(topic)
+    async with worker(bootstrap, **{**offsets, "offset_flush_interval_ms": "60000"}) as herder:
+        await herder.put_connector("c", {**scripted(topic), **fault}, None, replace=False)
+        await until(lambda: herder.connector_status("c"), state("FAILED"))
+        assert offset_is(1 if shares else 2)(await herder.offsets("c"))
+        await herder.put_connector("c", scripted(topic), None, replace=True)
+        wanted = ["0", "1", "1", "x", "3"] if shares else ["0", "1", "x", "3"]
+        assert await texts(bootstrap, topic, len(wanted)) == wanted
 
 
 async def test_a_commit_that_takes_too_long_is_repeated_while_the_task_goes_on(

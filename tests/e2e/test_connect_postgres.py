@@ -116,6 +116,23 @@ async def test_a_task_goes_on_behind_any_change(postgres: PostgresServer, databa
         await new.nothing(1)
 
 
+async def test_a_change_of_several_records_is_read_again_unless_the_last_is_committed(
+    postgres: PostgresServer, database: str
+) -> None:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int PRIMARY KEY)", database=database)
+    changes = "INSERT INTO t VALUES (1)", "UPDATE t SET id = 2", "TRUNCATE t, u"
+    for keep, first in ((1, 1), (2, 1), (3, 1), (4, 4), (5, 4), (6, 6)):
+        new = source(postgres, database, snapshot_mode="never")
+        new.config["slot.name"] = f"{database}_{keep}"
+        await started(new)
+        postgres.execute("BEGIN; " + "; ".join(changes) + "; COMMIT", database=database)
+        read = ops(await new.read(6, keep=keep))
+        wanted = [("c", 1), ("d", 1), None, ("c", 2), ("t", None), ("t", None)]
+        assert read == wanted[:keep]
+        assert ops(await new.read(6 - first)) == wanted[first:]
+        await new.nothing(1)
+
+
 async def test_an_interrupted_snapshot_goes_on_behind_the_last_row(postgres: PostgresServer, database: str) -> None:
     postgres.execute(
         "CREATE TABLE a (id int, part text, PRIMARY KEY (part, id))",
@@ -215,14 +232,16 @@ async def test_the_server_keeps_what_is_not_committed_in_kafka(postgres: Postgre
 
     async with await new.task() as task:
         await task.poll()
-        postgres.execute("INSERT INTO t VALUES (1)", database=database)
+        postgres.execute("INSERT INTO t VALUES (1); DELETE FROM t", database=database)
         end = postgres.execute("SELECT pg_current_wal_insert_lsn()")[0][0]
         records: list[SourceRecord] = []
-        while not records:
-            records = await task.poll()
-        for _ in range(3):
-            assert await task.poll() == []  # reports go out meanwhile
-        assert not confirmed()
+        while len(records) < 3:
+            records += await task.poll()
+        for count in range(3):  # of the deletion, only the last record says that it is done
+            await task.commit(records[:count])
+            for _ in range(3):
+                assert await task.poll() == []  # reports go out meanwhile
+            assert not confirmed()
         await task.commit(records)
         async with asyncio.timeout(60):
             while not confirmed():

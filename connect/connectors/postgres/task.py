@@ -2,7 +2,8 @@
 
 The source partition is {"server": topic.prefix}. An offset in the snapshot is {"snapshot": true, "lsn", "table", "key"
 or "done"}. The offset of a change is {"lsn": the transaction's commit position, "event": number of its changes that are
-done}, because transactions are streamed in the order of their commits. After an interrupted snapshot, both kinds of
+done}, because transactions are streamed in the order of their commits. If a change becomes several records, the last of
+them has this offset, and the others have the offset before the change. After an interrupted snapshot, both kinds of
 offsets also have "passes", until the stream is past the last change that the snapshot may contain. The server may
 forget a transaction once its last record is committed in Kafka.
 """
@@ -256,6 +257,9 @@ class PostgresSourceTask(SourceTask):
         self._event += 1
         position = begin.commit_lsn, self._event
         records = [] if position <= self._done() else self._records_of(change, begin)
+        if len(records) > 1:
+            previous = {**self._offset_of(begin), "event": self._event - 1}
+            records = [*(record.replace(source_offset=previous) for record in records[:-1]), records[-1]]
         if records or position <= self._done():
             self._made = position
         return records

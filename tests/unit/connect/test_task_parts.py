@@ -187,6 +187,26 @@ def test_the_newest_offset_of_each_partition_is_committed() -> None:
     assert offsets.take() == []
 
 
+def test_an_offset_that_is_withdrawn_gives_way_to_the_one_before_it() -> None:
+    offsets, partition = PendingOffsets("c"), {"file": "a"}
+    key = b'["c",{"file":"a"}]'
+    for position in (1, 2, 2):
+        offsets.add(partition, {"position": position})
+    offsets.add({"file": "b"}, None)
+    offsets.withdraw(partition, {"position": 3})
+    assert offsets.records() == [(key, b'{"position":2}'), (b'["c",{"file":"b"}]', None)]
+    for _ in range(2):
+        offsets.withdraw(partition, {"position": 2})
+        offsets.withdraw({"file": "b"}, None)
+        offsets.withdraw(None, None)
+        assert offsets.take() == [(key, b'{"position":1}')]
+        offsets.add(partition, {"position": 1})
+    offsets.clear()
+    offsets.add(partition, {"position": 2})
+    offsets.withdraw(partition, {"position": 2})
+    assert not offsets, "an offset before the last commit is not written again"
+
+
 @pytest.mark.parametrize(
     ("partitions", "keys"),
     [

@@ -173,7 +173,7 @@ class Lost(Way):
     async def batch_done(self) -> None:
         raise self.error
 
-    async def finish_failed(self) -> None:
+    async def finish_failed(self, unsent: Any) -> None:
         pass
 
 
