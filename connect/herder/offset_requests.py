@@ -35,12 +35,12 @@ def require_storable(offsets: Sequence[tuple[Json, Json | None]]) -> None:
 
 
 async def listed(stores: Sequence[OffsetStore], name: str) -> Json:
-    """Return all offsets of a connector; offsets in its own topic take precedence over those in the worker's."""
+    """Return all offsets of a connector. Offsets and deletions in its own topic take precedence over the worker's."""
     merged: dict[str, Json] = {}
     for store in reversed(stores):
         for partition, offset in await store.of_connector(name):
             merged[repr(sorted(partition.items(), key=str))] = {"partition": partition, "offset": offset}
-    return {"offsets": list(merged.values())}
+    return {"offsets": [each for each in merged.values() if each["offset"] is not None]}
 
 
 async def change(

@@ -1,17 +1,22 @@
 """Builds and parses the records of the offsets topic.
 
-A key is the compact JSON of [connector, partition]. A value is the compact JSON of the offset.
+A key is the compact JSON of [connector, partition]. A value is the compact JSON of the offset. A tombstone deletes an
+offset of the worker's topic. In a connector's own topic, the value `null` does, because it remains when the topic is
+compacted: a copy of the deleted offset that reaches the worker's topic late must not count (see `StoredOffsets`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from ..api.records import SourceOffset, SourcePartition
 from ..data import json_text
 from ..data.java_maps import hash_order
 from ..errors import DataError
+
+DELETED: Final = b"null"
+"""The value of a deleted offset in a connector's own topic."""
 
 _PLAIN = (str, bool, int, float, type(None))
 
@@ -41,6 +46,11 @@ def offset_value(offset: SourceOffset | None) -> bytes | None:
         return None
     _check(offset, "offset")
     return json_text.dumps(dict(offset))
+
+
+def without_tombstones(pairs: Iterable[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
+    """Return the records for a connector's own topic, with DELETED instead of tombstones."""
+    return [(key, DELETED if value is None else value) for key, value in pairs]
 
 
 def parse_key(key: bytes) -> tuple[str, dict[str, Any]] | None:

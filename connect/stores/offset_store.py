@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from itertools import zip_longest
 from typing import Any
 
 from ..api.records import SourceOffset, SourcePartition
@@ -29,7 +30,10 @@ class OffsetStore:
         self._topic = topic
         self._values: dict[bytes, bytes] = {}
         self._keys: dict[str, dict[bytes, dict[bytes, None]]] = {}
-        """The stored keys of each source partition, newest first, by connector and the partition's sorted key."""
+        """The stored keys of each source partition, by connector and the partition's sorted key.
+
+        Keys with offsets come first, newest first, and then keys whose offsets were deleted by the value `null`.
+        """
 
     async def start(self) -> None:
         """Read the offsets topic to its end."""
@@ -39,21 +43,27 @@ class OffsetStore:
         """Stop reading the offsets topic."""
         await self._topic.stop()
 
-    async def read(self, connector: str, partitions: Iterable[SourcePartition]) -> list[dict[str, Any] | None]:
-        """Return the offset of each source partition, or None if it has none.
+    async def read(
+        self,
+        connector: str,
+        partitions: Iterable[SourcePartition],
+        otherwise: Iterable[dict[str, Any] | None] = (),
+    ) -> list[dict[str, Any] | None]:
+        """Return the offset of each source partition, or None if it was deleted.
 
+        The answer for a partition that the topic does not know is the one in `otherwise` at the same place, or None.
         Raises DataError, KafkaError and ConnectError.
         """
         wanted = [(offset_key(connector, partition), sorted_key(connector, partition)) for partition in partitions]
         await self._topic.read_to_end()
         known = self._keys.get(connector, {})
         return [
-            parse_value(self._values.get(key, self._values.get(next(iter(known.get(name, ())), key))))
-            for key, name in wanted
+            self._offset(key, known[name]) if name in known else other
+            for (key, name), other in zip_longest(wanted, otherwise)
         ]
 
     async def of_connector(self, connector: str) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
-        """Return all source partitions of a connector with their offsets."""
+        """Return all source partitions of a connector with their offsets; None is a deleted offset."""
         await self._topic.read_to_end()
         pairs = []
         for keys in self._keys.get(connector, {}).values():
@@ -97,6 +107,11 @@ class OffsetStore:
         """Write records that were built with `offset_key` and `offset_value`."""
         await self._topic.append(list(pairs))
 
+    def _offset(self, key: bytes, keys: Iterable[bytes]) -> dict[str, Any] | None:
+        """Return the offset under a key, or else the newest of its partition's `keys`; None if it was deleted."""
+        offset = parse_value(self._values.get(key))
+        return parse_value(self._values[next(iter(keys))]) if offset is None else offset
+
     def _apply(self, record: LogRecord) -> None:
         parsed = parse_key(record.key)
         if parsed is None:
@@ -112,8 +127,8 @@ class OffsetStore:
         else:
             keys.pop(record.key, None)
             self._values.pop(record.key, None)
-            if record.value is not None and offset is not None:
+            if record.value is not None:
                 self._values[record.key] = record.value
-                partitions[name] = {record.key: None, **keys}  # the newest key first
+                partitions[name] = {**keys, record.key: None} if offset is None else {record.key: None, **keys}
         if not partitions[name]:
             del partitions[name]

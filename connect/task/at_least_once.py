@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...client.errors import FatalError, IllegalStateError, KafkaError
@@ -116,9 +116,9 @@ class AtLeastOnceDelivery:
                 await self._flush()
             await self._settle(wait=True)
             async with asyncio.timeout(self._timeout_s):
-                pairs = self._offsets.records()
+                pairs: Sequence[tuple[bytes, bytes | None]] = self._offsets.records()
                 if self._copies is not None:
-                    await self._copies.before_commit(pairs)
+                    pairs = await self._copies.before_commit(pairs)
                 await self._store.write_raw(pairs)
         except TimeoutError as error:
             if isinstance(error, KafkaError):

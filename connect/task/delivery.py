@@ -17,11 +17,11 @@ Acknowledged = list[tuple[SourceRecord, RecordMetadata | None]]
 class Copies(Protocol):
     """Copies the offsets of a connector with its own offsets topic to the worker's topic."""
 
-    async def before_commit(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Delete the offsets without a value from the worker's topic."""
+    async def before_commit(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> Sequence[tuple[bytes, bytes | None]]:
+        """Delete the offsets without a value from the worker's topic. Return the records for the connector's topic."""
 
     def after_commit(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Queue the other offsets to be copied."""
+        """Queue the other offsets of these records to be copied."""
 
 
 class Delivery(Protocol):

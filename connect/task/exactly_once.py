@@ -8,7 +8,7 @@ the abort.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from ...client.errors import CommitUnknownError, KafkaError
@@ -192,13 +192,13 @@ class ExactlyOnceDelivery:
             await self._commit()
 
     async def _commit(self) -> None:
-        pairs = self._offsets.take()
+        pairs: Sequence[tuple[bytes, bytes | None]] = self._offsets.take()
         if self._open or pairs:
             if not self._open:
                 await self._producer.begin_transaction()
                 self._open = True
             if self._copies is not None:
-                await self._copies.before_commit(pairs)
+                pairs = await self._copies.before_commit(pairs)
             for key, value in pairs:
                 await enqueue(self._producer, self._offsets_topic, key, value, self._places(key))
             await self._producer.commit_transaction()

@@ -14,6 +14,7 @@ from typing import Final
 
 from ...client.errors import KafkaError, RecordTooLargeError, RetriableError, copy_of
 from ...protocol.errors import ErrorCode
+from ..stores.offset_records import DELETED, without_tombstones
 from ..stores.offset_store import OffsetStore
 
 log = logging.getLogger(__name__)
@@ -52,18 +53,19 @@ class OffsetCopies:
             if key in self._refused:
                 raise copy_of(self._refused[key])
 
-    async def before_commit(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> None:
+    async def before_commit(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> Sequence[tuple[bytes, bytes | None]]:
         """Delete offsets from the worker's topic before a commit deletes them from the connector's (KAFKA-15018).
 
-        Raises KafkaError as `write` does.
+        Return the records to commit to the connector's topic. Raises KafkaError as `write` does.
         """
         deletions = [(key, value) for key, value in pairs if value is None]
         if deletions:
             await self.write(deletions)
+        return without_tombstones(pairs)
 
     def after_commit(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Queue the offsets of a commit, except those that `before_commit` has deleted."""
-        self.add((key, value) for key, value in pairs if value is not None)
+        self.add((key, value) for key, value in pairs if value != DELETED)
 
     async def close(self) -> None:
         """Wait up to one second for the queued copies, then give up."""

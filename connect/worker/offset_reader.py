@@ -1,4 +1,8 @@
-"""`StoredOffsets`: the `OffsetReader` of a connector and its tasks, for the event loop and for threads."""
+"""`StoredOffsets`: the `OffsetReader` of a connector and its tasks, for the event loop and for threads.
+
+If a connector has its own topic, an offset that was deleted there does not exist, even if the worker's topic has one: a
+worker that was suspended may have written this copy after the deletion.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +29,9 @@ class StoredOffsets:
     async def offsets(self, partitions: Iterable[SourcePartition]) -> list[SourceOffset | None]:
         """Return the last committed offset of each source partition, or None for a partition without one, in order."""
         wanted = list(partitions)
-        answers: list[dict[str, Any] | None] = [None] * len(wanted)
-        for store in self._stores:
-            read = await store.read(self._connector, wanted)
-            answers = [before if before is not None else value for before, value in zip(answers, read, strict=True)]
+        answers: list[dict[str, Any] | None] = []
+        for store in reversed(self._stores):
+            answers = await store.read(self._connector, wanted, otherwise=answers)
         return list(answers)
 
     async def partitions(self) -> list[SourcePartition]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ...client.producer import Producer
@@ -13,6 +13,7 @@ from ..settings.connector import ConnectorConfig
 from ..settings.worker import WorkerConfig
 from ..stores.internal_topics import enqueue
 from ..stores.kafka_log import KafkaLog
+from ..stores.offset_records import without_tombstones
 from ..stores.offset_store import OffsetStore
 from .clients import client_settings, require_one_cluster, writes_to_workers_cluster
 from .offset_copies import OffsetCopies
@@ -96,18 +97,22 @@ class OffsetStores:
                 await self._worker.refresh()
                 await self.copies.write(self._worker.records(name, chosen))
 
+        async def records() -> Sequence[tuple[bytes, bytes | None]]:
+            await stores[0].refresh()
+            pairs = stores[0].records(name, listed)
+            return without_tombstones(pairs) if stores[1:] else pairs
+
         if transactional is None:
             await write_to_workers_topic(deletions=True)
-            await stores[0].refresh()
-            await stores[0].write_raw(stores[0].records(name, listed))
+            await stores[0].write_raw(await records())
         else:
             topic = self.topic_name(settings)
             async with Producer(dict(transactional)) as producer:
                 await producer.init_transactions()  # aborts a transaction that a task left open
                 await write_to_workers_topic(deletions=True)
-                await stores[0].refresh()
+                pairs = await records()
                 async with producer.transaction():
-                    for key, value in stores[0].records(name, listed):
+                    for key, value in pairs:
                         await enqueue(producer, topic, key, value, stores[0].places(key))
         await write_to_workers_topic(deletions=False)
         for store in stores:

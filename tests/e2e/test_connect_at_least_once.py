@@ -25,6 +25,10 @@ REFUSED = ("refused by the broker", None)
 """A record without a key, for a compacted topic."""
 
 
+FORGET = "forget"
+"""The value of a record that deletes the offset."""
+
+
 class Scripted(SourceConnector):
     """Gives the records of `batches`, then fails where `fails` says so, or has no more."""
 
@@ -78,7 +82,7 @@ class ScriptedTask(SourceTask):
         for value, key in batch:
             self.count += 1
             record = SourceRecord(topic=self.config.get(f"topic.of.{value}", self.topic), key=key, value=value)
-            offset = {"count": after if self.topic in Scripted.shares else self.count}
+            offset = {"count": after if self.topic in Scripted.shares else self.count} if value != FORGET else None
             records.append(record.replace(source_partition={"of": self.topic}, source_offset=offset))
         return records
 
@@ -239,6 +243,22 @@ async def test_a_commit_that_takes_too_long_is_repeated_while_the_task_goes_on(
         proxy.break_connections()
         await until(lambda: herder.offsets("c"), offset_is(2))
         assert await texts(bootstrap, topic, 2) == ["a", "b"]
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+async def test_an_offset_that_a_task_deletes_is_null_in_the_own_topic_of_its_connector(
+    bootstrap: str, fresh_name: Names, transactional: bool
+) -> None:
+    topic, own = fresh_name("texts"), fresh_name("own")
+    Scripted.batches[topic] = [[("a", "k")], [(FORGET, "k")]]
+    settings = {**exactly_once(fresh_name("alone")), "offset_flush_interval_ms": "0", "offset_storage_partitions": "1"}
+    if not transactional:
+        settings["exactly_once_source_support"] = "disabled"
+    async with worker(bootstrap, **settings) as herder:
+        await herder.put_connector("c", scripted(topic, offsets_storage_topic=own), None, replace=False)
+        assert await texts(bootstrap, own, 2) == ['{"count":1}', "null"]
+        await until(lambda: herder.offsets("c"), lambda known: known["offsets"] == [])
+        assert await texts(bootstrap, topic, 2) == ["a", FORGET]
 
 
 @pytest.mark.parametrize("transactional", [False, True])

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oncelog import Consumer
+from oncelog import Consumer, Producer
 
 pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
 from oncelog.connect.stores.config_records import TargetState
+from oncelog.connect.stores.offset_records import offset_key
 from support.broker import BrokerProcess
 from support.connect_alone import exactly_once, until, worker
 
@@ -120,6 +121,34 @@ async def test_tasks_whose_fencing_fails_are_failed_and_run_when_it_succeeds(boo
         assert "could not fence the earlier tasks of connector beats" in known["tasks"][0]["trace"]
         await herder.put_connector("beats", config, None, replace=True)
         await until(lambda: herder.connector_status("beats"), tasks("RUNNING"))
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+async def test_a_copy_that_a_worker_writes_after_a_reset_does_not_undo_it(
+    bootstrap: str, fresh_name: Names, tmp_path: Path, transactional: bool
+) -> None:
+    topic, group, source = fresh_name("lines"), fresh_name("alone"), tmp_path / "source.txt"
+    source.write_text("a\nb\n")
+    config = {
+        "name": "lines", "connector.class": "FileStreamSource", "topic": topic, "file": str(source),
+        "value.converter": "StringConverter", "offsets.storage.topic": fresh_name("own"),
+    }  # fmt: skip
+    settings = exactly_once(group)
+    if not transactional:
+        settings["exactly_once_source_support"] = "disabled"
+    async with worker(bootstrap, **settings, offset_flush_interval_ms="100") as herder:
+        await herder.put_connector("lines", config, None, replace=True)
+        await until(partial(herder.offsets, "lines"), lambda known: known["offsets"])
+        await herder.set_target_state("lines", TargetState.STOPPED)
+        await herder.reset_offsets("lines")
+    async with Producer(bootstrap_servers=bootstrap) as suspended:
+        key = offset_key("lines", {"filename": str(source)})
+        await (await suspended.enqueue(settings["offset_storage_topic"], b'{"position":4}', key=key))
+    async with worker(bootstrap, **settings) as herder:
+        await herder.put_connector("lines", config, TargetState.STOPPED, replace=True)
+        assert await herder.offsets("lines") == {"offsets": []}
+        await herder.set_target_state("lines", TargetState.STARTED)
+        assert await values(bootstrap, topic, 4) == [b"a", b"b"] * 2
 
 
 @pytest.mark.parametrize("own", [{}, {"offsets.storage.topic": "own"}], ids=["worker's topic", "own topic"])

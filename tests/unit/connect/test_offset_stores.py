@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from oncelog.client.errors import AuthorizationError, KafkaError, KafkaTimeoutError, RecordTooLargeError
 from oncelog.connect.errors import ConnectError
+from oncelog.connect.herder import offset_requests
 from oncelog.connect.settings.connector import ConnectorConfig, source_config_def
 from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
 from oncelog.connect.stores.memory_log import MemoryLog
@@ -174,8 +175,8 @@ async def test_deletions_reach_the_workers_topic_before_the_own_topic(monkeypatc
     await offsets.start()
     stores = OffsetStores(worker(), offsets)
     await stores.write("c", connector(OWN), [({"a": 1}, None), ({"a": 2}, {"at": 2})], None)
-    gone, kept = (b'["c",{"a":1}]', None), (b'["c",{"a":2}]', b'{"at":2}')
-    assert written == [("offsets", [gone]), ("own", [gone, kept]), ("offsets", [kept])]
+    key, kept = b'["c",{"a":1}]', (b'["c",{"a":2}]', b'{"at":2}')
+    assert written == [("offsets", [(key, None)]), ("own", [(key, b"null"), kept]), ("offsets", [kept])]
     await stores.close()
 
 
@@ -209,9 +210,38 @@ async def test_a_commit_first_deletes_offsets_even_if_older_copies_wait() -> Non
     log.may_write.set()
     await deleting
     assert written[-1] == ("offsets", [(key, None)])
-    copies.after_commit([(key, None)])
+    copies.after_commit([(key, b"null")])
     await copies.close()
     assert await offsets.of_connector("c") == []
+
+
+async def test_a_late_copy_does_not_bring_an_offset_back_that_was_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    own: list[MemoryLog] = []
+
+    def log(stores: OffsetStores, topic: str, clients: object) -> MemoryLog:
+        own.append(MemoryLog())
+        return own[-1]
+
+    monkeypatch.setattr(OffsetStores, "_log", log)
+    offsets = OffsetStore(MemoryLog())
+    await offsets.start()
+    stores = OffsetStores(worker(), offsets)
+    reset, kept, forgotten = ({"a": number} for number in range(3))
+    both = await stores.of("c", connector(OWN))
+    reader = StoredOffsets("c", both)
+    await stores.write("c", connector(OWN), [(reset, {"at": 1}), (kept, {"at": 2}), (forgotten, {"at": 3})], None)
+    late = [(f'["c",{{"a":{number}}}]'.encode(), f'{{"at":{number + 1}}}'.encode()) for number in range(4)]
+    await stores.write("c", connector(OWN), [(reset, None)], None)
+    commit = await stores.copies.before_commit([(late[2][0], None)])  # as by a task
+    await both[0].write_raw(commit)
+    stores.copies.after_commit(commit)
+    await OffsetCopies(offsets).write(late)  # another worker's
+    assert await reader.offsets([reset, kept, forgotten, {"a": 3}]) == [None, {"at": 2}, None, {"at": 4}]
+    listed = (await offset_requests.listed(both, "c"))["offsets"]
+    assert sorted(each["partition"]["a"] for each in listed) == [1, 3]
+    await stores.write("c", connector(OWN), [(reset, {"at": 5})], None)
+    assert await reader.offset(reset) == {"at": 5}
+    await stores.close()
 
 
 LARGE, SMALL, OTHER = (f'["c",{{"a":{number}}}]'.encode() for number in range(3))

@@ -317,6 +317,27 @@ async def test_offsets_are_known_whatever_the_order_of_names_in_their_partition(
     assert await store.of_connector("c") == []
 
 
+async def test_an_offset_that_the_value_null_deletes_is_not_looked_up_elsewhere() -> None:
+    store = OffsetStore(MemoryLog())
+    await store.start()
+    one, other, unknown = {"table": "t", "server": "s"}, {"server": "s", "table": "t"}, {"table": "u"}
+    keys = offset_key("c", one), offset_key("c", other)
+
+    async def read() -> list[dict[str, Any] | None]:
+        return await store.read("c", [one, other, unknown], otherwise=[{"a": 7}, {"a": 8}, {"a": 9}])
+
+    await store.write_raw([(keys[0], b'{"a":1}'), (keys[1], b"null")])
+    assert await read() == [{"a": 1}, {"a": 1}, {"a": 9}]
+    assert await store.of_connector("c") == [(one, {"a": 1})]
+    await store.write_raw([(keys[0], b"null")])
+    assert await read() == [None, None, {"a": 9}]
+    await store.write_raw([(keys[1], b"{}")])
+    assert await read() == [{}, {}, {"a": 9}]
+    await store.write_raw([(key, None) for key in keys])
+    assert await read() == [{"a": 7}, {"a": 8}, {"a": 9}]
+    assert await store.of_connector("c") == []
+
+
 async def test_a_new_offset_of_a_user_has_the_key_that_kafka_connect_writes_and_is_read() -> None:
     store = OffsetStore(MemoryLog())
     await store.start()
