@@ -595,7 +595,11 @@ class Consumer(Generic[K, V]):
     # -- group membership and metadata
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return the group, member and generation of this consumer, for `Producer.send_offsets` (KIP-447)."""
+        """Return the group, member and generation of this consumer, for `Producer.send_offsets` (KIP-447).
+
+        They stay when the membership is lost, so that the broker then refuses the offsets. The generation is -1 before
+        the consumer has joined the group, and for partitions given to `assign`: the broker does not check such commits.
+        """
         return self._with_group("group_metadata()").group_metadata()
 
     def group_assignment(self) -> ConsumerAssignment:

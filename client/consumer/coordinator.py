@@ -101,6 +101,8 @@ class ConsumerCoordinator:
         self._step: tuple[Step, asyncio.Task[Joined | None]] | None = None
         self._assigned_in: Generation | None = None
         """The generation of the current assignment."""
+        self._joined_in = Generation()
+        """The generation of the last join. `group_metadata` keeps it after the membership has ended."""
         self._prepared = False
         self._leaving = 0
         self._joined_subscription = -1
@@ -140,13 +142,16 @@ class ConsumerCoordinator:
         return self._watched or ()
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return the group and member for committing offsets within a transaction (KIP-447)."""
-        generation = self.membership.generation
+        """Return the group, and the member and generation of the last join, to commit offsets in a transaction
+        (KIP-447).
+
+        The member and generation stay when the membership is lost or left: the broker then refuses the offsets, because
+        the partitions may belong to another member. Without a generation, it would accept them. The generation is -1,
+        and the member id empty, only before the first join, and for partitions that are assigned manually.
+        """
+        generation = Generation() if self._subscription.manual else self._joined_in
         return ConsumerGroupMetadata(
-            self.membership.group_id,
-            generation.generation_id,
-            generation.member_id if generation.generation_id >= 0 else "",
-            self._config.group_instance_id,
+            self.membership.group_id, generation.generation_id, generation.member_id, self._config.group_instance_id
         )
 
     def group_assignment(self) -> ConsumerAssignment:
@@ -274,6 +279,7 @@ class ConsumerCoordinator:
 
     async def _complete(self, joined: Joined) -> Joined | None:
         subscription = self._subscription
+        self._joined_in = joined.generation  # the listener may commit in a transaction before it gives partitions up
         try:
             assignment = decode_assignment(joined.assignment)
         except Exception:

@@ -8,13 +8,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from oncelog import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
-from oncelog.client.consumer import CommitFailedError, FencedInstanceError, RebalanceListener
-from oncelog.client.errors import IllegalStateError
+from oncelog import Admin, Consumer, ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition
+from oncelog.client.consumer import (
+    CommitFailedError,
+    FencedInstanceError,
+    RebalanceInProgressError,
+    RebalanceListener,
+)
+from oncelog.client.errors import AbortableError, IllegalStateError
 from oncelog.protocol.codec import DecodeError
 from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from oncelog.protocol.messages.join_group import JoinGroupRequest
-from oncelog.protocol.messages.leave_group import LeaveGroupRequest
+from oncelog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from oncelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -24,6 +30,7 @@ from oncelog.protocol.messages.offset_commit import (
 from oncelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from support.proxy import FaultProxy
 from support.topics import created_topic
+from support.wire import Wire
 
 Names = Callable[[str], str]
 PARTITIONS = 4
@@ -348,14 +355,110 @@ async def test_a_member_that_does_not_poll_loses_its_partitions(bootstrap: str, 
     async with member(bootstrap, topic, group, max_poll_interval_ms=1000, enable_auto_commit=False) as first:
         await first.until(shared(first))
         await first.stop()
+        membership = first.consumer.group_metadata()
         async with member(bootstrap, topic, group) as second:
             await second.until(shared(second))
             with pytest.raises(CommitFailedError):
                 await first.consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(1)})
-            assert first.consumer.group_metadata().generation_id == -1
+            with pytest.raises(RebalanceInProgressError):
+                first.consumer.group_assignment()
+            assert first.consumer.group_metadata() == membership
             first.task = asyncio.create_task(first._poll())
             await first.until(shared(first, second))
             assert ("lost", {TopicPartition(topic, index) for index in range(PARTITIONS)}) in first.log.calls
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [None, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION],
+    ids=lambda code: code.name if code else "no poll",
+)
+async def test_a_transaction_of_a_lost_member_commits_no_offsets(
+    bootstrap: str, fresh_name: Names, refusal: ErrorCode | None
+) -> None:
+    topic = await created_topic(bootstrap, fresh_name("topic"), 1)
+    await fill(bootstrap, topic, 3, partitions=1)
+    group = fresh_name("group")
+    settings: dict[str, Any] = {"group_id": group, "auto_offset_reset": "earliest"}
+    settings |= {"enable_auto_commit": False, "heartbeat_interval_ms": 100}
+
+    def refuse(response: HeartbeatResponse) -> None:
+        assert refusal is not None
+        response.error_code = refusal
+
+    async with (
+        FaultProxy(bootstrap) as proxy,
+        Consumer(
+            settings,
+            bootstrap_servers=proxy.address,
+            topics=[topic],
+            max_poll_interval_ms=1000 if refusal is None else 300_000,
+        ) as first,
+        Producer(bootstrap_servers=bootstrap, transactional_id=fresh_name("id")) as producer,
+        asyncio.timeout(2 * WAIT_S),
+    ):
+        assert (await anext(first)).value == b"0"
+        if refusal is not None:
+            member_id = first.group_metadata().member_id
+            with Wire(bootstrap) as wire:
+                wire.call(LeaveGroupRequest(group, members=[MemberIdentity(member_id)]), 4)
+            proxy.change(HeartbeatRequest, refuse)
+        await first.until_rebalance()
+        async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as second:
+            assert (await anext(second)).value == b"0"
+            with pytest.raises(AbortableError):
+                async with producer.transaction() as transaction:
+                    await transaction.send_offsets({(topic, 0): 1}, first.group_metadata())
+            async with producer.transaction() as transaction:
+                await transaction.send_offsets({(topic, 0): 2}, second.group_metadata())
+            assert await second.committed() == {TopicPartition(topic, 0): OffsetAndMetadata(2)}
+
+
+async def test_a_member_that_has_unsubscribed_still_names_its_last_generation(
+    bootstrap: str, topic: str, fresh_name: Names
+) -> None:
+    async with member(bootstrap, topic, fresh_name("group")) as one:
+        assert one.consumer.group_metadata() == ConsumerGroupMetadata(one.consumer.group_metadata().group_id)
+        await one.until(shared(one))
+        await one.stop()
+        membership = one.consumer.group_metadata()
+        assert membership.generation_id >= 1
+        await one.consumer.unsubscribe()
+        assert one.consumer.group_metadata() == membership
+        one.consumer.assign([(topic, 0)])
+        assert one.consumer.group_metadata() == ConsumerGroupMetadata(membership.group_id)
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+async def test_a_listener_commits_in_a_transaction_before_partitions_are_given_up(
+    bootstrap: str, topic: str, fresh_name: Names, strategy: str
+) -> None:
+    group = fresh_name("group")
+    committed: set[TopicPartition] = set()
+
+    class Committing(RebalanceListener):
+        def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+            pass
+
+        async def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+            async with producer.transaction() as transaction:
+                await transaction.send_offsets(dict.fromkeys(partitions, 0), consumer.group_metadata())
+            committed.update(partitions)
+
+    settings: dict[str, Any] = {"group_id": group, "partition_assignment_strategy": strategy}
+    settings |= {"bootstrap_servers": bootstrap, "enable_auto_commit": False, "heartbeat_interval_ms": 200}
+    async with (
+        Producer(bootstrap_servers=bootstrap, transactional_id=fresh_name("id")) as producer,
+        Consumer(settings, topics=[topic], listener=Committing()) as consumer,
+    ):
+        first = Member(consumer, Log())
+        try:
+            await first.until(shared(first))
+            async with member(bootstrap, topic, group, **settings) as second:
+                await second.until(shared(first, second))
+                assert committed >= second.consumer.assignment()
+        finally:
+            await first.stop()
 
 
 async def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
