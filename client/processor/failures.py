@@ -6,7 +6,7 @@ from collections import deque
 from typing import Final
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ..consumer import DeserializationError
+from ..consumer import DeserializationError, RecordCorruptError
 from ..errors import (
     AuthenticationError,
     AuthorizationError,
@@ -52,6 +52,7 @@ _FINAL: Final = (
     RecordTooLargeError,
     SerializationError,
     DeserializationError,
+    RecordCorruptError,
 )
 
 

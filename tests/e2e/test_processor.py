@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from oncelog import Admin, ConsumerRecord, Processor
+from oncelog import Admin, ConsumerRecord, Processor, RecordCorruptError
 from oncelog.client.errors import ConfigError, ErrorCode, FatalError, IllegalStateError, KafkaError, RetriableError
 from oncelog.client.processor import Metrics, OutputRecord, ProcessorTransaction
 from oncelog.client.processor.producers import GroupAwareProducer
@@ -75,6 +75,13 @@ async def test_a_function_that_raises_aborts_and_the_next_run_does_it_again(job:
         await job.until_committed(50)
         await stop(processor, running)
     await job.check(50)
+
+
+async def test_a_batch_that_cannot_be_read_ends_the_run(job: Job) -> None:
+    await job.fill(range(50))
+    async with job.processor(consumer_settings={"max_batch_objects": 1}) as processor, asyncio.timeout(WAIT_S):
+        with pytest.raises(RecordCorruptError, match=f"{job.source}-.* to skip it"):
+            await processor.run()
 
 
 async def test_cancelling_aborts_the_transaction_under_way(job: Job) -> None:
