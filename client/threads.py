@@ -1,14 +1,39 @@
-"""`OwnThread` refuses calls from a thread other than that of the client's event loop.
+"""Which thread or task calls a client.
 
-asyncio is not safe to use from several threads: such a call would work most of the time, and now and then wait forever
-or break the order of records.
+`OwnThread` refuses calls from a thread other than that of the client's event loop. asyncio is not safe to use from
+several threads: such a call would work most of the time, and now and then wait forever or break the order of records.
+
+`current_caller` names the task or thread that makes a call. The task that runs the call may be another one.
 """
 
 from __future__ import annotations
 
-from threading import get_ident
+import asyncio
+from threading import Thread, current_thread, get_ident
+from typing import Any
 
 from .errors import IllegalStateError
+
+Caller = asyncio.Task[Any] | Thread
+"""A task, or a thread that calls from outside of tasks, as a program with a blocking client does."""
+
+
+def current_caller() -> Caller:
+    """Return the current task or, outside of tasks, the current thread."""
+    try:
+        return asyncio.current_task() or current_thread()
+    except RuntimeError:  # no event loop runs in this thread
+        return current_thread()
+
+
+def has_succeeded(caller: Caller) -> bool:
+    """Whether the task has ended without an exception, or the thread has ended.
+
+    Python does not tell whether an exception ended a thread.
+    """
+    if isinstance(caller, Thread):
+        return not caller.is_alive()
+    return caller.done() and not caller.cancelled() and caller.exception() is None
 
 
 class OwnThread:

@@ -127,7 +127,10 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
     def close(self, *, commit: bool = True, timeout_s: float | None = None) -> None:
         """Commit (if enable.auto.commit and `commit` are both true), leave the group, and close the connections.
 
-        Safe to call twice.
+        Safe to call twice. Does not commit the last returned records if another thread called for them, and has neither
+        ended nor called for more since: that thread may still process them. A position that the program has committed
+        itself stays. Python does not tell whether an exception ended a thread: a program whose thread failed closes
+        with `commit=False`.
         """
         self._close(self._client.close(commit=commit, timeout_s=timeout_s))
 

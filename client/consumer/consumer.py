@@ -5,9 +5,14 @@ committed offsets and offset look-ups. Only one task may poll at a time; other t
 
 Delivery: records that `poll`, `getmany` or the iteration returned count as processed at the next of these calls. Only
 then are their offsets committed automatically, or their partitions given up in a rebalance. The iteration moves the
-position with each record that it returns. `close` counts as the next call if the task that got the records calls it, or
-if that task has ended without an exception. Otherwise that task may still process the records, so they are read again
-later.
+position with each record that it returns. `close` counts as the next call if the task that called for the records calls
+it, or if that task has ended without an exception. Otherwise that task may still process the records, so they are read
+again later. For calls from outside of tasks, as those of `oncelog.sync`, the same holds for threads. Records before a
+position that the program itself has committed count as processed, too.
+
+The caller is noted when a method is called, and not when its coroutine runs: another task may run the coroutine, for
+example one made by `asyncio.wait_for`. So the methods that return records, and `close`, are plain functions that return
+a coroutine.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Generic, Self, Unpack
 
@@ -28,7 +33,7 @@ from ..keywords import ConsumerKeywords
 from ..metadata import ClusterMetadata, PartitionMetadata
 from ..offset_lookup import list_offsets
 from ..serialization.protocols import DeserializerLike, K, NotReadyError, V
-from ..threads import OwnThread
+from ..threads import Caller, OwnThread, current_caller, has_succeeded
 from ..validation import (
     MAX_INT32,
     MAX_INT64,
@@ -111,8 +116,8 @@ class Consumer(Generic[K, V]):
         self._open = False
         self._closed = False
         self._polling = False
-        self._holder: asyncio.Task[Any] | None = None
-        """The task that got the last records and has not called again: it may still process them."""
+        self._holder: Caller | None = None
+        """The task or thread that called for the last records and has not called again: it may still process them."""
         self._last_offsets: dict[TopicPartition, int] = {}
         """The first offset of the last returned records of each partition."""
         self._last_record: ConsumerRecord[Any, Any] | None = None
@@ -129,11 +134,11 @@ class Consumer(Generic[K, V]):
         await self.start()
         return self
 
-    async def __aexit__(
+    def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         # After an exception it is unknown which records were processed: a commit could skip unprocessed ones.
-        await self.close(commit=kind is None, timeout_s=grace_s(self.config, error))
+        return self.close(commit=kind is None, timeout_s=grace_s(self.config, error))
 
     async def start(self) -> None:
         """Connect to the cluster; raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""
@@ -168,11 +173,12 @@ class Consumer(Generic[K, V]):
         if topics or pattern is not None:
             self.subscribe(topics or None, pattern=pattern, listener=listener)
 
-    async def close(self, *, commit: bool = True, timeout_s: float | None = None) -> None:
+    def close(self, *, commit: bool = True, timeout_s: float | None = None) -> Coroutine[Any, Any, None]:
         """Commit (if enable.auto.commit and `commit` are both true), leave the group, and close the connections.
 
-        Safe to call twice. Does not commit the last returned records if another task got them and has not asked for
-        more since: that task may still process them, or may have failed.
+        Safe to call twice. Does not commit the last returned records if another task called for them, and has neither
+        ended without an exception nor called for more since: that task may still process them, or may have failed. A
+        position that the program has committed itself stays.
 
         Waits for the broker for `timeout_s` at most (default: the shorter of request.timeout.ms and
         default.api.timeout.ms). If the time runs out, uncommitted records are read again later, and the group waits for
@@ -180,6 +186,9 @@ class Consumer(Generic[K, V]):
         not given; after that, the listener is cancelled. Raises IllegalStateError in a rebalance listener that a poll
         has called.
         """
+        return self._close(current_caller(), commit, timeout_s)
+
+    async def _close(self, closer: Caller, commit: bool, timeout_s: float | None) -> None:
         if timeout_s is not None:
             timeout_s = duration_of(timeout_s, "timeout_s")
         if self._open and self._coordinator is not None:
@@ -188,7 +197,7 @@ class Consumer(Generic[K, V]):
         if not was_open:
             return
         self._awake.set()
-        self._take_back_unprocessed()
+        self._take_back_unprocessed(closer)
         usual_s = min(self._api_timeout_s, self.config.request_timeout_ms / 1000)
         # A listener that runs longer than max.poll.interval.ms is expected never to return.
         scope = asyncio.timeout(usual_s + self.config.max_poll_interval_ms / 1000 if timeout_s is None else timeout_s)
@@ -272,7 +281,9 @@ class Consumer(Generic[K, V]):
 
     # -- reading
 
-    async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
+    def poll(
+        self, timeout_ms: float = 0, max_records: int | None = None
+    ) -> Coroutine[Any, Any, list[ConsumerRecord[K, V]]]:
         """Return the next records, at most `max_records` (default: max.poll.records), or [] after the timeout.
 
         The records of each partition are in order. A timeout of 0 does not wait for records. Raises ValueError for a
@@ -280,15 +291,29 @@ class Consumer(Generic[K, V]):
         RecordCorruptError, DeserializationError, FencedInstanceError, AuthorizationError, and the exceptions of a
         rebalance listener.
         """
-        batches = await self.getmany(timeout_ms, max_records)
+        return self._read_list(current_caller(), timeout_ms, max_records)
+
+    def getmany(
+        self, timeout_ms: float = 0, max_records: int | None = None, partitions: Collection[tuple[str, int]] = ()
+    ) -> Coroutine[Any, Any, dict[TopicPartition, list[ConsumerRecord[K, V]]]]:
+        """Return the next records by partition, as `poll` does; with `partitions`, records of these partitions only."""
+        return self._read(current_caller(), timeout_ms, max_records, partitions)
+
+    async def _read_list(
+        self, reader: Caller, timeout_ms: float, max_records: int | None
+    ) -> list[ConsumerRecord[K, V]]:
+        batches = await self._read(reader, timeout_ms, max_records)
         if len(batches) == 1:
             return next(iter(batches.values()))
         return [record for records in batches.values() for record in records]
 
-    async def getmany(
-        self, timeout_ms: float = 0, max_records: int | None = None, partitions: Collection[tuple[str, int]] = ()
+    async def _read(
+        self,
+        reader: Caller,
+        timeout_ms: float,
+        max_records: int | None,
+        partitions: Collection[tuple[str, int]] = (),
     ) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
-        """Return the next records by partition, as `poll` does; with `partitions`, records of these partitions only."""
         self._check_open()
         if self._polling:
             raise IllegalStateError("another task polls this consumer: only one task may poll at a time")
@@ -314,7 +339,7 @@ class Consumer(Generic[K, V]):
         try:
             batches = await self._poll(self._loop.time() + timeout_s, most, only)
             if batches:
-                self._holder, self._last_record = asyncio.current_task(), None
+                self._holder, self._last_record = reader, None
                 self._last_offsets = {one: records[0].offset for one, records in batches.items()}
             return batches
         finally:
@@ -322,11 +347,14 @@ class Consumer(Generic[K, V]):
             if membership is not None:
                 membership.polled()
 
-    def __aiter__(self) -> Self:
-        return self
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
+        return _Iteration(self)
 
-    async def __anext__(self) -> ConsumerRecord[K, V]:
+    def __anext__(self) -> Coroutine[Any, Any, ConsumerRecord[K, V]]:
         """Return the next record, waiting without a time limit; the iteration ends when the consumer is closed."""
+        return self._next(current_caller())
+
+    async def _next(self, reader: Caller) -> ConsumerRecord[K, V]:
         if self._closed:
             raise StopAsyncIteration
         if not self._open:
@@ -340,13 +368,11 @@ class Consumer(Generic[K, V]):
             if record is not None:
                 if coordinator is not None:
                     coordinator.membership.polled()
-                self._last_record = record
-                if self._holder is None:
-                    self._holder = asyncio.current_task()
+                self._holder, self._last_record = reader, record
                 return record
         while True:
             try:
-                records = await self.poll(self.config.request_timeout_ms, 1)
+                records = await self._read_list(reader, self.config.request_timeout_ms, 1)
             except IllegalStateError:
                 if self._closed:
                     raise StopAsyncIteration from None
@@ -529,6 +555,7 @@ class Consumer(Generic[K, V]):
         """
         coordinator = self._with_group("commit()")
         values = coordinator.commits.consumed() if offsets is None else positions_of(offsets)
+        self._count_as_processed(values)
         deadline = self._loop.time() + self._api_timeout_s
         await coordinator.commits.settle()
         left_s = max(deadline - self._loop.time(), 0.0)
@@ -545,6 +572,7 @@ class Consumer(Generic[K, V]):
         if callback is not None:
             check_callback(callback, "callback")
         values = coordinator.commits.consumed() if offsets is None else positions_of(offsets)
+        self._count_as_processed(values)
         task = coordinator.commits.in_background(values)
 
         if callback is not None:
@@ -638,12 +666,18 @@ class Consumer(Generic[K, V]):
 
     # -- inside
 
-    def _take_back_unprocessed(self) -> None:
-        """Go back before the last returned records if a task other than the current one may still process them."""
+    def _count_as_processed(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Note that the program itself commits these positions, so that `close` does not go back before them."""
+        if self._last_record is not None:
+            self._last_offsets = {self._last_record.topic_partition: self._last_record.offset}
+            self._last_record = None
+        for partition in self._last_offsets.keys() & positions.keys():
+            self._last_offsets[partition] = max(self._last_offsets[partition], positions[partition].offset)
+
+    def _take_back_unprocessed(self, closer: Caller) -> None:
+        """Go back before the last returned records if a task or thread other than `closer` may still process them."""
         holder, record = self._holder, self._last_record
-        if holder is None or holder is asyncio.current_task():
-            return
-        if holder.done() and not holder.cancelled() and holder.exception() is None:
+        if holder is None or holder is closer or has_succeeded(holder):
             return
         offsets = self._last_offsets if record is None else {record.topic_partition: record.offset}
         for partition, offset in offsets.items():
@@ -675,6 +709,25 @@ class Consumer(Generic[K, V]):
             self._repeated_refresh.look({*self._subscription.wanted_topics(), *watched}, self._subscription.assigned)
             self._fetcher.wake()
             self._awake.set()
+
+
+class _Iteration(Generic[K, V]):
+    """An iteration over a consumer's records by one task.
+
+    It notes its caller only once, because finding the current task takes about as long as taking a record.
+    """
+
+    __slots__ = ("_consumer", "_reader")
+
+    def __init__(self, consumer: Consumer[K, V]) -> None:
+        self._consumer = consumer
+        self._reader = current_caller()
+
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
+        return _Iteration(self._consumer)
+
+    def __anext__(self) -> Coroutine[Any, Any, ConsumerRecord[K, V]]:
+        return self._consumer._next(self._reader)
 
 
 def _check_subscription(

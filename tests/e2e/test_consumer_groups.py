@@ -8,7 +8,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from oncelog import Admin, Consumer, ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition
+from oncelog import (
+    Admin,
+    Consumer,
+    ConsumerGroupMetadata,
+    ConsumerRecord,
+    OffsetAndMetadata,
+    Producer,
+    TopicPartition,
+)
 from oncelog.client.consumer import (
     CommitFailedError,
     FencedInstanceError,
@@ -310,7 +318,7 @@ async def test_an_exception_in_the_block_commits_nothing(bootstrap: str, topic: 
         await second.until(lambda: len(second.values) == 8)
 
 
-@pytest.mark.parametrize("how", ["iteration", "poll"])
+@pytest.mark.parametrize("how", ["iteration", "poll", "poll in a task of its own"])
 @pytest.mark.parametrize("state", ["busy", "cancelled"])
 async def test_closing_does_not_commit_a_record_that_another_task_processes(
     bootstrap: str, fresh_name: Names, how: str, state: str
@@ -321,9 +329,16 @@ async def test_closing_does_not_commit_a_record_that_another_task_processes(
     processed: list[bytes | None] = []
     third = asyncio.Event()
 
+    async def read(consumer: Consumer) -> list[ConsumerRecord]:
+        if how == "iteration":
+            return [await anext(consumer)]
+        polling = consumer.poll(5000, max_records=2)
+        # with Python 3.11, asyncio.wait_for(consumer.poll()) makes a task, too
+        return await (polling if how == "poll" else asyncio.create_task(polling))
+
     async def process(consumer: Consumer) -> None:
         while True:
-            records = [await anext(consumer)] if how == "iteration" else await consumer.poll(5000, max_records=2)
+            records = await read(consumer)
             if len(processed) >= 4:
                 third.set()
                 await asyncio.Event().wait()
@@ -340,12 +355,75 @@ async def test_closing_does_not_commit_a_record_that_another_task_processes(
         assert (await anext(second)).value == b"4"
 
 
+async def test_closing_does_not_commit_a_record_that_another_task_took_from_the_buffer(
+    bootstrap: str, fresh_name: Names
+) -> None:
+    topic = await created_topic(bootstrap, fresh_name("topic"), 1)
+    settings = {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
+    await fill(bootstrap, topic, 9, partitions=1)
+    taken = asyncio.Event()
+
+    async def process(consumer: Consumer) -> None:
+        async for record in consumer:
+            assert record.value == b"1"
+            taken.set()
+            await asyncio.Event().wait()
+
+    async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as first:
+        assert [record.value for record in await first.poll(5000, max_records=1)] == [b"0"]
+        processing = asyncio.create_task(process(first))
+        await taken.wait()
+    processing.cancel()
+    async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as second:
+        assert (await anext(second)).value == b"1"
+
+
+@pytest.mark.parametrize("how", ["iteration", "poll"])
+async def test_closing_does_not_undo_a_commit_of_another_task(bootstrap: str, fresh_name: Names, how: str) -> None:
+    topic = await created_topic(bootstrap, fresh_name("topic"), 1)
+    settings = {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
+    await fill(bootstrap, topic, 9, partitions=1)
+    committed = asyncio.Event()
+
+    async def process(consumer: Consumer) -> None:
+        for _ in range(3):
+            records = [await anext(consumer)] if how == "iteration" else await consumer.poll(5000, max_records=1)
+        await consumer.commit({record.topic_partition: record.offset + 1 for record in records})
+        committed.set()
+        await asyncio.Event().wait()
+
+    async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as first:
+        processing = asyncio.create_task(process(first))
+        await committed.wait()
+    processing.cancel()
+    async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as second:
+        assert (await anext(second)).value == b"3"
+
+
 async def test_closing_commits_the_records_of_a_task_that_has_ended(bootstrap: str, fresh_name: Names) -> None:
     topic = await created_topic(bootstrap, fresh_name("topic"), 1)
     settings = {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
     await fill(bootstrap, topic, 9, partitions=1)
+
+    async def process(consumer: Consumer) -> None:
+        assert len(await consumer.poll(5000, max_records=3)) == 3
+
     async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as first:
-        assert len(await asyncio.create_task(first.poll(5000, max_records=3))) == 3
+        await asyncio.create_task(process(first))
+    async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as second:
+        assert (await anext(second)).value == b"3"
+
+
+async def test_closing_commits_the_records_that_another_task_got_for_the_closing_one(
+    bootstrap: str, fresh_name: Names
+) -> None:
+    topic = await created_topic(bootstrap, fresh_name("topic"), 1)
+    settings = {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
+    await fill(bootstrap, topic, 9, partitions=1)
+    first = Consumer(settings, bootstrap_servers=bootstrap, topics=[topic])
+    await first.start()
+    assert len(await asyncio.create_task(first.poll(5000, max_records=3))) == 3
+    await asyncio.create_task(first.close())
     async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as second:
         assert (await anext(second)).value == b"3"
 

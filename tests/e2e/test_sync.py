@@ -50,6 +50,43 @@ def script(source: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.parametrize("how", ["iteration", "poll"])
+@pytest.mark.parametrize(
+    ("end", "next_value"), [("busy", b"2"), ("committed", b"3"), ("ended", b"3"), ("same thread", b"3")]
+)
+def test_closing_commits_no_record_that_another_thread_still_processes(
+    bootstrap: str, topic: str, fresh_name: Names, how: str, end: str, next_value: bytes
+) -> None:
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for number in range(9):
+            producer.send(topic, b"%d" % number)
+    settings = {"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest", "group.id": fresh_name("group")}
+    third, closed = threading.Event(), threading.Event()
+
+    def process(consumer: Consumer) -> None:
+        for _ in range(3):
+            record = next(consumer) if how == "iteration" else consumer.poll(10_000, max_records=1)[0]
+        assert record.value == b"2"
+        if end == "committed":
+            consumer.commit()
+        third.set()
+        if end in ("busy", "committed"):
+            assert closed.wait(30)
+
+    with Consumer(settings, topics=[topic]) as first:
+        if end == "same thread":
+            process(first)
+        else:
+            processing = threading.Thread(target=process, args=(first,), daemon=True)
+            processing.start()
+            assert third.wait(30)
+            if end == "ended":
+                processing.join()
+    closed.set()
+    with Consumer(settings, topics=[topic]) as second:
+        assert next(second).value == next_value
+
+
 async def test_a_call_in_a_running_event_loop_warns_once(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "_warned", False)
     with (
