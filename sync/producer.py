@@ -62,7 +62,8 @@ class Transaction(Generic[SentK, SentV]):
 
     The transaction commits at the end of the block. An exception in the block, including KeyboardInterrupt, aborts the
     transaction and is raised again. If the commit fails because the transaction can only be aborted, it is aborted and
-    AbortableError is raised: run the transaction again.
+    AbortableError is raised: run the transaction again. AbortableError is also raised at the end of the block if its
+    transaction was aborted in another way than by `abort`, for example because another thread closed the producer.
     """
 
     def __init__(self, background: BackgroundLoop, transaction: AsyncTransaction[SentK, SentV]) -> None:

@@ -156,13 +156,13 @@ class RecordPlacement:
         does not go into the next transaction.
         """
         manager = self.transactions.manager if self.transactions is not None else None
-        number = manager.number if manager is not None else 0
+        transaction = manager.current if manager is not None else None
         record = record_of(value, key, partition, timestamp_ms, headers)
         queues = self._accumulator.topic(topic_of(topic))
 
         def add(has_waited: bool = False) -> Delivery | None:
-            if manager is not None:
-                manager.check_same(number)
+            if manager is not None and transaction is not None:
+                manager.check_same(transaction)
             return self.append(
                 topic, record.value, record.key, record.partition, record.timestamp, record.headers, has_waited
             )
@@ -171,7 +171,7 @@ class RecordPlacement:
         # The look-up task bounds its own time, and its error names the cause.
         while not queues.queues or queues.unplaced is not None:
             if (unknown := await outcome_of(self._learn(queues))) is not None:
-                if manager is not None and manager.number == number:
+                if manager is not None and manager.current is transaction:
                     self._failed(unknown)
                 raise copy_of(unknown) from unknown
         delivery = add()

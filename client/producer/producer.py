@@ -359,7 +359,11 @@ class Producer(Generic[SentK, SentV]):
         await self._transactional("commit_transaction").commit()
 
     async def abort_transaction(self) -> None:
-        """Abort the transaction: read_committed consumers see none of its records. The producer stays usable."""
+        """Abort the transaction: read_committed consumers see none of its records. The producer stays usable.
+
+        To abort in a block of `transaction()`, call the block's `abort` instead. After this method, the block ends with
+        AbortableError, because another task may have called it.
+        """
         await self._transactional("abort_transaction").abort()
 
     def transaction(self, partitions: Collection[tuple[str, int]] | None = None) -> Transaction[SentK, SentV]:
@@ -377,12 +381,12 @@ class Producer(Generic[SentK, SentV]):
         """Serialize key and value after waiting for a service, and check that the transaction is still open."""
         assert self._serialize is not None
         manager = self._transactions.manager if self._transactions is not None else None
-        number = manager.number if manager is not None else 0
+        transaction = manager.current if manager is not None else None
         serialized = await self._serialize.waiting(topic, key, value)
         if not self._open:
             self._check_open()
-        if manager is not None:
-            manager.check_same(number)
+        if manager is not None and transaction is not None:
+            manager.check_same(transaction)
         return serialized
 
     def _become_transactional(self) -> None:

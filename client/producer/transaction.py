@@ -13,6 +13,7 @@ from ..serialization.protocols import SentK, SentV
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, HeadersLike, Offsets
 from .batch import Delivery, DeliveryCallback
 from .transaction_lifecycle import Transactions
+from .transaction_manager import BegunTransaction
 from .transaction_state import State
 
 
@@ -35,7 +36,8 @@ class Transaction(Generic[SentK, SentV]):
     The transaction commits at the end of the block. An exception in the block, including a cancellation, aborts the
     transaction and is raised again. After a cancellation, for example by asyncio.timeout, the block waits for the abort
     for cancel.grace.ms at most. If the commit fails because the transaction can only be aborted, it is aborted and
-    AbortableError is raised: run the transaction again.
+    AbortableError is raised: run the transaction again. AbortableError is also raised at the end of the block if its
+    transaction was aborted in another way than by `abort`, for example because another task closed the producer.
     """
 
     def __init__(
@@ -47,29 +49,35 @@ class Transaction(Generic[SentK, SentV]):
         self._producer = producer
         self._transactions = transactions
         self._partitions = partitions
-        self._number = -1
+        self._begun = BegunTransaction()
+        self._aborted = False
 
     async def __aenter__(self) -> Self:
         if self._transactions.manager.state is State.UNINITIALIZED and self._transactions.initialises_itself:
             await self._transactions.init()
+        manager, begun = self._transactions.manager, BegunTransaction()
         try:
-            await self._transactions.begin(self._partitions)
+            await self._transactions.begin(self._partitions, begun)
         except BaseException as error:
-            if self._transactions.manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
+            if manager.current is begun and manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
                 await self._abort_after(error)
             raise
-        self._number = self._transactions.manager.number
+        self._begun, self._aborted = begun, False
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         manager = self._transactions.manager
-        if manager.number != self._number:
-            return  # the block ended its transaction and began another, which this block must not end
+        if manager.current is not self._begun or manager.state in (State.READY, State.ABORTING_TRANSACTION):
+            if error is None and not (self._aborted or self._begun.may_be_committed):
+                raise AbortableError(
+                    ErrorCode.TRANSACTION_ABORTABLE,
+                    "the transaction was aborted before the end of its block, by close(), abort_transaction() or "
+                    "init_transactions() of the producer, and not by abort() of the transaction",
+                )
+            return  # the transaction is over, and a current one is not that of this block
         if error is None:
-            if manager.state is State.READY:
-                return  # the block has committed or aborted its transaction
             try:
                 await self._transactions.commit()
             except AbortableError as failure:
@@ -135,7 +143,7 @@ class Transaction(Generic[SentK, SentV]):
 
         The commit waits for the record, and fails if the record's delivery fails.
         """
-        self._transactions.manager.check_same(self._number)
+        self._transactions.manager.check_same(self._begun)
         return self._producer.send(
             topic,
             value,
@@ -158,7 +166,7 @@ class Transaction(Generic[SentK, SentV]):
         on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
         """Hand over a record, waiting only while the buffer is full, as `Producer.enqueue` does."""
-        self._transactions.manager.check_same(self._number)
+        self._transactions.manager.check_same(self._begun)
         return await self._producer.enqueue(
             topic,
             value,
@@ -175,10 +183,11 @@ class Transaction(Generic[SentK, SentV]):
         group_metadata: ConsumerGroupMetadata | ConsumerAssignment | str | None = None,
     ) -> None:
         """Commit consumed offsets (of the next records to read) in this transaction; see `Producer.send_offsets`."""
-        self._transactions.manager.check_same(self._number)
+        self._transactions.manager.check_same(self._begun)
         await self._transactions.send_offsets(offsets, group_metadata)
 
     async def abort(self) -> None:
         """Abort the transaction now; the end of the block then commits nothing."""
-        self._transactions.manager.check_same(self._number)
+        self._transactions.manager.check_same(self._begun)
         await self._transactions.abort()
+        self._aborted = True

@@ -17,7 +17,14 @@ from typing import Any, Final
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
 from ..config import ProducerConfig
-from ..errors import AbortableError, ConcurrentProducerCommitError, ConfigError, RetriableError, UnknownPartitionError
+from ..errors import (
+    AbortableError,
+    CommitUnknownError,
+    ConcurrentProducerCommitError,
+    ConfigError,
+    RetriableError,
+    UnknownPartitionError,
+)
 from ..validation import partitions_of, positions_of
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, Offsets
 from .accumulator import RecordAccumulator
@@ -25,7 +32,7 @@ from .coordinator_client import CoordinatorClient
 from .initialisation import SETTING, Initialisation
 from .sender import Sender
 from .transaction_calls import TransactionCalls
-from .transaction_manager import Partition, TransactionManager
+from .transaction_manager import BegunTransaction, Partition, TransactionManager
 from .transaction_state import State
 
 log = logging.getLogger(__name__)
@@ -95,8 +102,14 @@ class Transactions:
             if manager.state is State.INITIALIZING:
                 manager.become(State.UNINITIALIZED)
 
-    async def begin(self, partitions: Collection[tuple[str, int]] | None = None) -> None:
-        """Begin a transaction; implements Producer.begin_transaction."""
+    async def begin(
+        self, partitions: Collection[tuple[str, int]] | None = None, transaction: BegunTransaction | None = None
+    ) -> None:
+        """Begin a transaction; implements Producer.begin_transaction.
+
+        `transaction` becomes the manager's current one. After an error, the caller sees by this whether its transaction
+        was begun.
+        """
         manager = self.manager
         await self._abort_in_background_is_over()
         if self._left_behind and manager.state is State.ABORTABLE_ERROR:
@@ -105,11 +118,11 @@ class Transactions:
         manager.require(State.READY, doing="begin_transaction")
         self._calls.learn_anew()
         if partitions is None:
-            manager.begin()
+            manager.begin(None, transaction)
             return
         allowed = partitions_of(partitions)
         await self._know(allowed)
-        manager.begin(allowed)
+        manager.begin(allowed, transaction)
         self._accumulator.restrict(allowed)
         if manager.version >= 2 and (not manager.extension or allowed <= manager.session):
             return  # batches add their partitions themselves, or the session has them already
@@ -226,7 +239,11 @@ class Transactions:
                 raise
             manager.require(State.COMMITTING_TRANSACTION, doing="commit_transaction")
             if manager.started:
-                await self._calls.end(committed=True, asked_before=before is State.COMMIT_UNKNOWN)
+                try:
+                    await self._calls.end(committed=True, asked_before=before is State.COMMIT_UNKNOWN)
+                except CommitUnknownError:
+                    manager.current.may_be_committed = True
+                    raise
             self._finish()
 
     async def abort(self) -> None:

@@ -52,6 +52,16 @@ _FATAL_IN_PRODUCE: Final = frozenset(
 )
 
 
+class BegunTransaction:
+    """A transaction that was begun. It distinguishes the transaction from the next ones of its producer."""
+
+    __slots__ = ("may_be_committed",)
+
+    def __init__(self) -> None:
+        self.may_be_committed = False
+        """Whether the transaction was committed, or a CommitUnknownError was raised for it."""
+
+
 class TransactionManager:
     """The state of a producer's transaction, and its identity."""
 
@@ -63,8 +73,8 @@ class TransactionManager:
         self.group_aware = False
         """Whether the claims on the group's partitions, made by the last initialisation, are in force."""
         self.state = State.UNINITIALIZED
-        self.number = 0
-        """The number of transactions begun so far, which distinguishes the current transaction from others."""
+        self.current = BegunTransaction()
+        """The transaction begun last. The state says whether it is over."""
         self.error: KafkaError | None = None
         self.producer_id = -1
         self.producer_epoch = -1
@@ -119,15 +129,19 @@ class TransactionManager:
         self._forget_transaction()
         self.forget_session()
 
-    def begin(self, allowed: frozenset[Partition] | None = None) -> None:
-        """Begin a transaction that may write only to `allowed`; no request is sent for it."""
+    def begin(self, allowed: frozenset[Partition] | None = None, transaction: BegunTransaction | None = None) -> None:
+        """Begin a transaction that may write only to `allowed`; no request is sent for it. `transaction` becomes the
+        current one.
+        """
         self.require(State.READY, doing="begin_transaction")
         self.become(State.IN_TRANSACTION)
-        self.number += 1
+        self.current = transaction or BegunTransaction()
         self.allowed = allowed
 
     def finished(self) -> None:
         """Note that the transaction was decided as requested."""
+        if self.state is State.COMMITTING_TRANSACTION:
+            self.current.may_be_committed = True
         self.become(State.READY)
         self._forget_transaction()
 
@@ -237,11 +251,9 @@ class TransactionManager:
             "record was not sent. Name the partition there, or call begin_transaction() without partitions"
         )
 
-    def check_same(self, number: int) -> None:
-        """Raise IllegalStateError unless `number` is that of the current transaction: a late call must not join the
-        next one.
-        """
-        if number != self.number:
+    def check_same(self, transaction: BegunTransaction) -> None:
+        """Raise IllegalStateError unless `transaction` is the current one: a late call must not join the next one."""
+        if transaction is not self.current:
             raise IllegalStateError("the transaction of this call is over, and another one has begun: nothing was sent")
 
     def wrote(self, partition: Partition) -> None:

@@ -338,6 +338,65 @@ async def test_closing_aborts_an_open_transaction(bootstrap: str, proxy: FaultPr
     assert values(bootstrap, topic) == []
 
 
+async def test_a_task_that_cannot_begin_leaves_the_transaction_of_another_task_alone(
+    bootstrap: str, fresh_name: Fresh
+) -> None:
+    topic = make_topic(bootstrap, fresh_name("topic"))
+    async with (
+        Producer(FAST, bootstrap_servers=bootstrap, transactional_id=fresh_name("txn")) as producer,
+        producer.transaction() as txn,
+    ):
+        await txn.send(topic, b"one")
+        with pytest.raises(IllegalStateError, match="in a transaction"):
+            await asyncio.create_task(producer.transaction().__aenter__())
+        txn.send(topic, b"two")
+    assert values(bootstrap, topic) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("begins_again", [False, True])
+@pytest.mark.parametrize("how", ["abort_transaction", "init_transactions", "close"])
+async def test_a_block_whose_transaction_is_aborted_by_another_task_does_not_end_normally(
+    bootstrap: str, proxy: FaultProxy, fresh_name: Fresh, how: str, begins_again: bool
+) -> None:
+    topic = make_topic(bootstrap, fresh_name("topic"))
+
+    async def interfere(producer: Producer) -> None:
+        if how == "init_transactions":  # it is possible after an error only
+            proxy.answer(ProduceRequest, refuse_for_good)
+            producer.send(topic, b"refused")
+            with pytest.raises(AbortableError):
+                await producer.flush()
+        await getattr(producer, how)()
+        if begins_again and how != "close":
+            await producer.begin_transaction()
+            await producer.send(topic, b"of the other task")
+
+    async with Producer(FAST, bootstrap_servers=proxy.address, transactional_id=fresh_name("txn")) as producer:
+        with pytest.raises(AbortableError, match="before the end of its block"):  # noqa: PT012
+            async with producer.transaction() as txn:
+                await txn.send(topic, b"acknowledged")
+                await asyncio.create_task(interfere(producer))
+        if begins_again and how != "close":
+            await producer.commit_transaction()
+            assert values(bootstrap, topic) == [b"of the other task"]
+        else:
+            assert values(bootstrap, topic) == []
+
+
+async def test_a_block_that_has_committed_its_transaction_leaves_the_next_one_open(
+    bootstrap: str, fresh_name: Fresh
+) -> None:
+    topic = make_topic(bootstrap, fresh_name("topic"))
+    async with Producer(FAST, bootstrap_servers=bootstrap, transactional_id=fresh_name("txn")) as producer:
+        async with producer.transaction() as txn:
+            txn.send(topic, b"one")
+            await producer.commit_transaction()
+            await producer.begin_transaction()
+            producer.send(topic, b"two")
+        await producer.commit_transaction()
+    assert values(bootstrap, topic) == [b"one", b"two"]
+
+
 async def test_a_transaction_that_takes_too_long_is_over(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
     topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
     async with Producer(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import oncelog
 import pytest
-from oncelog import IllegalStateError, KafkaError, RebalanceListener, TopicPartition, sync
+from oncelog import AbortableError, IllegalStateError, KafkaError, RebalanceListener, TopicPartition, sync
 from oncelog.sync import Admin, Broker, Consumer, Producer, background
 
 Names = Callable[[str], str]
@@ -139,6 +139,26 @@ def test_transaction_commits_at_the_end_of_its_block_and_aborts_on_an_exception(
         producer.commit_transaction()
         assert producer.ready
     assert read_all(bootstrap, topic) == [b"committed", b"by hand"]
+
+
+def test_a_thread_that_cannot_begin_leaves_the_transaction_of_another_thread_alone(
+    bootstrap: str, topic: str, fresh_name: Names
+) -> None:
+    with (
+        Producer(bootstrap_servers=bootstrap, transactional_id=fresh_name("id")) as producer,
+        ThreadPoolExecutor(1) as other,
+    ):
+        with producer.transaction() as txn:
+            txn.send(topic, b"one").result()
+            with pytest.raises(IllegalStateError, match="in a transaction"):
+                other.submit(producer.transaction().__enter__).result()
+        with (  # noqa: PT012
+            pytest.raises(AbortableError, match="before the end of its block"),
+            producer.transaction() as txn,
+        ):
+            txn.send(topic, b"aborted").result()
+            other.submit(producer.abort_transaction).result()
+    assert read_all(bootstrap, topic) == [b"one"]
 
 
 def test_offsets_are_committed_in_a_transaction(bootstrap: str, topic: str, fresh_name: Names) -> None:
