@@ -170,7 +170,7 @@ class RecordAccumulator:
 
     def drop_idle(self, idle_s: float) -> list[str]:
         """Return the names of topics that got no records for `idle_s` seconds. Without idempotence, remove these
-        topics.
+        topics, unless records wait for memory.
         """
         limit = self._now() - idle_s
         idle = [
@@ -179,8 +179,9 @@ class RecordAccumulator:
             if topic.last_used < limit and topic.unplaced is None and all(queue.is_empty for queue in topic.queues)
         ]
         for name in idle:
-            # Idempotent queues are kept for their place in the sequence: a new queue would start a new epoch.
-            if not self._idempotent:
+            # Idempotent queues are kept for their place in the sequence: a new queue would start a new epoch. A record
+            # that waits for memory relies on its topic.
+            if not (self._idempotent or self._room_waiters or self._promised):
                 del self.topics[name]
         return idle
 

@@ -131,7 +131,7 @@ class RecordPlacement:
         delivery = self._accumulator.hold(queues, record)
         if delivery is None:
             raise self._buffer_full()
-        self._learn(queues)
+        self._learn(topic)
         return delivery
 
     def _buffer_full(self) -> BufferFullError:
@@ -158,7 +158,7 @@ class RecordPlacement:
         manager = self.transactions.manager if self.transactions is not None else None
         transaction = manager.current if manager is not None else None
         record = record_of(value, key, partition, timestamp_ms, headers)
-        queues = self._accumulator.topic(topic_of(topic))
+        topic = topic_of(topic)
 
         def add(has_waited: bool = False) -> Delivery | None:
             if manager is not None and transaction is not None:
@@ -168,9 +168,10 @@ class RecordPlacement:
             )
 
         deadline = asyncio.get_running_loop().time() + self._max_block_s
-        # The look-up task bounds its own time, and its error names the cause.
-        while not queues.queues or queues.unplaced is not None:
-            if (unknown := await outcome_of(self._learn(queues))) is not None:
+        # The look-up task bounds its own time, and its error names the cause. During a look-up, an idle topic may be
+        # forgotten and created again.
+        while not (queues := self._accumulator.topic(topic)).queues or queues.unplaced is not None:
+            if (unknown := await outcome_of(self._learn(topic))) is not None:
                 if manager is not None and manager.current is transaction:
                     self._failed(unknown)
                 raise copy_of(unknown) from unknown
@@ -195,32 +196,33 @@ class RecordPlacement:
                 f"{self._config.buffer_memory} bytes wait to be acknowledged",
             ) from None
 
-    def _learn(self, queues: TopicQueues) -> asyncio.Task[KafkaError | None]:
+    def _learn(self, topic: str) -> asyncio.Task[KafkaError | None]:
         """Return the task that looks up a topic's partitions and then places the records that wait for them."""
-        task = self._learning.get(queues.name)
+        task = self._learning.get(topic)
         if task is None or task.done():  # a task that is done has placed its records
-            task = asyncio.create_task(self._place(queues), name=f"metadata of {queues.name}")
-            self._learning[queues.name] = task
-            task.add_done_callback(lambda done: self._learned(queues.name, done))
+            task = asyncio.create_task(self._place(topic), name=f"metadata of {topic}")
+            self._learning[topic] = task
+            task.add_done_callback(lambda done: self._learned(topic, done))
         return task
 
     def _learned(self, topic: str, task: asyncio.Task[KafkaError | None]) -> None:
         if self._learning.get(topic) is task:
             del self._learning[topic]
 
-    async def _place(self, queues: TopicQueues) -> KafkaError | None:
+    async def _place(self, topic: str) -> KafkaError | None:
         try:
-            self._accumulator.use_topic(await self._cluster.topic(queues.name, self._max_block_s))
+            self._accumulator.use_topic(await self._cluster.topic(topic, self._max_block_s))
             failure = None
         except KafkaError as error:
             failure = error
         except Exception as error:  # after a bug, records must not wait forever
-            log.exception("the partitions of topic %s could not be looked up", queues.name)
+            log.exception("the partitions of topic %s could not be looked up", topic)
             failure = FatalError(
                 ErrorCode.UNKNOWN_SERVER_ERROR,
-                f"the partitions of topic {queues.name!r} could not be looked up: {error!r}",
+                f"the partitions of topic {topic!r} could not be looked up: {error!r}",
             )
             failure.__cause__ = error
+        queues = self._accumulator.topic(topic)
         if failure is not None:
             if queues.unplaced is not None:  # None after an abort, which has dropped the records
                 self._accumulator.drop_unplaced(queues, failure)
