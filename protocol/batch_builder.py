@@ -144,11 +144,11 @@ class BatchBuilder:
     ) -> bytes:
         """Return the batch with base offset 0 and leader epoch -1. No record can be appended after that.
 
-        May be called again with other producer fields. Raises ValueError if the batch has no records.
+        May be called again with other producer fields. Raises ValueError if the batch has no records, or was freed.
         """
-        if not self.record_count:
-            raise ValueError("a batch needs at least one record")
         if self._payload is None:
+            if not self._pieces:
+                raise ValueError("a batch needs at least one record")
             self._closed = True
             self._payload = compress(self.compression, b"".join(self._pieces), self._level)
             self._pieces = []
@@ -165,6 +165,12 @@ class BatchBuilder:
             base_sequence=base_sequence,
             record_count=self.record_count,
         )
+
+    def free(self) -> None:
+        """Free the memory of the records. `record_count` and `size` stay. No record can be appended after that."""
+        self._closed = True
+        self._pieces = []
+        self._payload = None
 
 
 def _encode_headers(headers: Headers) -> bytes:

@@ -91,6 +91,10 @@ class Unplaced(Outcome):
     def record_count(self) -> int:
         return len(self.deliveries)
 
+    def finish(self) -> None:
+        super().finish()
+        self.records.clear()
+
 
 class RecordAccumulator:
     """Collects records in batches. `wake` is called when a batch may be sent earlier than expected."""
@@ -121,7 +125,8 @@ class RecordAccumulator:
         self._only: Collection[tuple[str, int]] | None = None
         self.active: dict[PartitionQueue, None] = {}
         self.incomplete: dict[ProducerBatch, None] = {}
-        self.unobserved_failures: list[Outcome] = []
+        self.unobserved_failures: dict[Outcome, KafkaError] = {}
+        """The failed outcomes, oldest first, until the program has received the failure of each of their records."""
         self.batch_filled = False
         """Whether a batch became full. A caller that appends in a loop should then let the event loop send it."""
 
@@ -255,9 +260,8 @@ class RecordAccumulator:
                 first = first or failure
                 failed = Unplaced()
                 failed.deliveries.append(delivery)
-                failed.fail(failure)
+                self.fail(failed, failure)
                 placed = Delivery(failed, 0, record.timestamp)
-                self.unobserved_failures.append(failed)
             delivery.place(placed)
         unplaced.finish()
         self._free_room()
@@ -268,9 +272,16 @@ class RecordAccumulator:
         unplaced, topic.unplaced = topic.unplaced, None
         if unplaced is not None:
             self._free += unplaced.reserved
-            unplaced.fail(error)
-            self.unobserved_failures.append(unplaced)
+            self.fail(unplaced, error)
             self._free_room()
+
+    def fail(self, outcome: Outcome, error: KafkaError) -> None:
+        """Fail the records of an outcome, which joins `unobserved_failures`."""
+        self.unobserved_failures[outcome] = error
+        outcome.fail(error, self._observed)
+
+    def _observed(self, outcome: Outcome) -> None:
+        self.unobserved_failures.pop(outcome, None)  # `flush` or an abort may have removed it
 
     def _append_reserving(
         self,

@@ -19,13 +19,11 @@ from ..values import RecordMetadata
 class Outcome:
     """The common outcome of several records, for which their deliveries wait."""
 
-    __slots__ = ("done", "error", "observed", "waiters")
+    __slots__ = ("_observed", "_on_observed", "done", "error", "waiters")
 
     def __init__(self) -> None:
         self.done = False
         self.error: KafkaError | None = None
-        self.observed: set[int] = set()
-        """The indexes of the records whose failure the program has received."""
         self.waiters: list[asyncio.Future[None]] = []
 
     @property
@@ -33,10 +31,20 @@ class Outcome:
         """The number of records that have this outcome."""
         raise NotImplementedError
 
-    def fail(self, error: KafkaError) -> None:
-        """Set an error, because the records are not known to be written."""
+    def fail(self, error: KafkaError, on_observed: Callable[[Outcome], object]) -> None:
+        """Set an error, because the records are not known to be written. `on_observed` is called with this outcome when
+        the program has received the failure of each record.
+        """
         self.error = error
+        self._observed: set[int] = set()
+        self._on_observed = on_observed
         self.finish()
+
+    def observe(self, index: int) -> None:
+        """Note that the program has received the failure of the record with this index."""
+        self._observed.add(index)
+        if len(self._observed) == self.record_count:
+            self._on_observed(self)
 
     def finish(self) -> None:
         """Mark the outcome as known, and wake all waiters."""
@@ -152,6 +160,12 @@ class ProducerBatch(Outcome):
         self.log_append_time = log_append_time
         self.finish()
 
+    def finish(self) -> None:
+        """Mark the outcome as known, wake all waiters, and free the records, because they will not be sent again."""
+        super().finish()
+        self.builder.free()
+        self.payload = None
+
     def replace(self, parts: list[tuple[int, ProducerBatch]]) -> None:
         """Replace the batch with smaller batches, each with the index of its first record in this batch."""
         self.parts = parts
@@ -203,7 +217,7 @@ class Delivery:
             raise IllegalStateError("the outcome of the record is not known yet: await the delivery, or flush() first")
         batch = self._outcome
         if batch.error is not None:
-            batch.observed.add(self._index)
+            batch.observe(self._index)
             # A copy, because one exception raised in many tasks would collect the tracebacks of all of them.
             raise copy_of(batch.error) from batch.error
         assert isinstance(batch, ProducerBatch), "a record is written as part of a batch"

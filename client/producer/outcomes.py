@@ -142,8 +142,7 @@ class BatchOutcomes:
                 self.give_up(part, error, code)
         queue.give_up(batch)
         if not batch.done:
-            batch.fail(error)
-            self._accumulator.unobserved_failures.append(batch)
+            self._accumulator.fail(batch, error)
             if self.transaction is not None:
                 if batch.was_sent:
                     self.transaction.sequence_lost()
@@ -178,8 +177,7 @@ class BatchOutcomes:
                 f"{self._config.delivery_timeout_s * 1000:.0f}{why}",
             )
             if batch.in_flight:
-                batch.fail(error)
-                self._accumulator.unobserved_failures.append(batch)
+                self._accumulator.fail(batch, error)
                 if self.transaction is not None:
                     self.transaction.sequence_lost()
                     self.transaction.batch_failed(error.code, error.message)

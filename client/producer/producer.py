@@ -421,10 +421,10 @@ class Producer(Generic[SentK, SentV]):
         self._sender.wake()
 
     def _raise_unobserved(self) -> None:
-        failures, self._accumulator.unobserved_failures = self._accumulator.unobserved_failures, []
-        for outcome in failures:
-            if outcome.error is not None and len(outcome.observed) < outcome.record_count:
-                raise copy_of(outcome.error) from outcome.error
+        first = next(iter(self._accumulator.unobserved_failures.values()), None)
+        self._accumulator.unobserved_failures.clear()
+        if first is not None:
+            raise copy_of(first) from first
 
     def _renew_producer_id(self, queue: PartitionQueue) -> None:
         name = f"producer id for {queue.topic}-{queue.partition}"

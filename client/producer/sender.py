@@ -136,8 +136,7 @@ class Sender:
         self.close()
         for batch in list(self._accumulator.incomplete):
             if not batch.done:
-                batch.fail(error)
-                self._accumulator.unobserved_failures.append(batch)
+                self._accumulator.fail(batch, error)
             self._accumulator.release(batch)
         for queue in list(self._accumulator.active):
             queue.clear()

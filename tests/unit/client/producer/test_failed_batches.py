@@ -1,0 +1,82 @@
+"""What the producer keeps of records whose delivery has failed: the failure, until the program has received it."""
+
+from __future__ import annotations
+
+import asyncio
+import tracemalloc
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+from oncelog.client.config import ProducerConfig
+from oncelog.client.errors import KafkaError, KafkaTimeoutError
+from oncelog.client.producer.accumulator import RecordAccumulator
+from oncelog.client.producer.batch import Delivery
+from oncelog.client.producer.record_values import RecordValues
+from oncelog.protocol.errors import ErrorCode
+from support.simulated_leader import Fate, SimulatedCluster
+from support.simulated_producer import SimulatedProducer
+from support.virtual_time import VirtualTimeLoop
+
+SIZE, COUNT = 200_000, 20
+
+
+@pytest.fixture
+def kept_bytes() -> Iterator[Callable[[], int]]:
+    """A function that returns how many bytes more are in use than at the start of the test."""
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    yield lambda: tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+
+
+def run(test: Callable[[SimulatedProducer], Awaitable[None]], fate: Fate) -> None:
+    async def main() -> None:
+        cluster = SimulatedCluster(lambda: (fate, 0.001))
+        async with SimulatedProducer(cluster, {"compression.type": "none"}) as producer:
+            await test(producer)
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(main())
+
+
+@pytest.mark.parametrize("fate", [Fate.SERVED, Fate.INVALID])
+def test_a_delivery_keeps_no_bytes_of_its_batch(kept_bytes: Callable[[], int], fate: Fate) -> None:
+    async def test(producer: SimulatedProducer) -> None:
+        deliveries = []
+        for _ in range(COUNT):
+            deliveries.append(producer.append(0, bytes(SIZE)))
+            while not deliveries[-1].done():
+                await asyncio.sleep(0.001)
+        written = SIZE * COUNT if fate is Fate.SERVED else 0  # the simulated log is in the same process
+        assert kept_bytes() - written < 5 * SIZE
+
+    run(test, fate)
+
+
+def test_records_that_got_no_partition_are_not_kept(kept_bytes: Callable[[], int]) -> None:
+    accumulator = RecordAccumulator(ProducerConfig.of({}), lambda: 0.0, lambda: None)
+    topic = accumulator.topic("t")
+    for _ in range(COUNT):
+        assert accumulator.hold(topic, RecordValues(None, 0, None, bytes(SIZE), ())) is not None
+        accumulator.drop_unplaced(topic, KafkaTimeoutError(ErrorCode.REQUEST_TIMED_OUT, "no such topic"))
+    assert len(accumulator.unobserved_failures) == COUNT
+    assert kept_bytes() < 5 * SIZE
+
+
+def test_failures_that_the_program_has_received_are_not_kept() -> None:
+    async def test(producer: SimulatedProducer) -> None:
+        async def fail(delivery: Delivery) -> None:
+            with pytest.raises(KafkaError, match="INVALID_RECORD"):
+                await delivery
+
+        for _ in range(COUNT):
+            await fail(producer.append(0, b"value"))
+        assert not producer.accumulator.unobserved_failures
+        first, second = producer.append(0, b"1"), producer.append(0, b"2")
+        for _ in range(2):
+            await fail(first)
+        assert len(producer.accumulator.unobserved_failures) == 1, "the second record's failure is not received yet"
+        await fail(second)
+        assert not producer.accumulator.unobserved_failures
+
+    run(test, Fate.INVALID)
