@@ -61,7 +61,10 @@ class TopicQueues:
         self.name = name
         self.batch_size = batch_size
         """batch.size, or half of the smallest batch that the broker has refused as too large."""
-        self.topic_id = NO_UUID
+        self.topic_id: bytes | None = NO_UUID
+        """The topic's id, all zeros at brokers before Kafka 2.8. None after such a broker has reported the topic as
+        missing: the next topic of this name is another one.
+        """
         self.count = 0
         """Number of the topic's partitions. Lower than the number of queues if the topic was recreated with fewer
         partitions.
@@ -149,13 +152,20 @@ class RecordAccumulator:
         known = self.topic(topic.name)
         for partition in range(len(known.queues), len(topic.partitions)):
             known.queues.append(PartitionQueue(topic.name, partition, self._idempotent))
-        # A topic never loses a partition. Fewer partitions mean stale metadata, or a recreated topic with another id.
+        # A topic never loses a partition. Fewer partitions mean stale metadata, or a recreated topic: it has another id
+        # or, without ids, it was missing in between.
         known.count = max(known.count if topic.topic_id == known.topic_id else 0, len(topic.partitions))
         known.topic_id = topic.topic_id
         led = tuple(partition.index for partition in topic.partitions if partition.leader_id >= 0)
         known.led = led or tuple(range(len(topic.partitions)))
         self._make_available(known)
         return known
+
+    def note_missing(self, name: str) -> None:
+        """Note that the topic does not exist now; its queues stay."""
+        known = self.topics[name]
+        if known.topic_id == NO_UUID:
+            known.topic_id = None
 
     def restrict(self, partitions: Collection[tuple[str, int]] | None) -> None:
         """Let records without a key go only to these partitions of the topics named; None removes the restriction."""

@@ -239,8 +239,12 @@ class RecordPlacement:
         """Make queues for new partitions, and forget topics that got no records for metadata.max.idle.ms."""
         for name in list(self._accumulator.topics):
             known = metadata.topics.get(name)
-            if known is not None and known.partitions and self._accumulator.topics[name].queues:
+            if known is None or not self._accumulator.topics[name].queues:
+                continue
+            if known.partitions:
                 self._accumulator.use_topic(known)
+            elif known.error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self._accumulator.note_missing(name)
         self._cluster.untrack(self._accumulator.drop_idle(self._config.metadata_max_idle_ms / 1000))
 
     def fail_unplaced(self, error: KafkaError) -> None:

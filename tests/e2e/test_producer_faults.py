@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 import pytest
-from oncelog import KafkaError, KafkaTimeoutError, Producer
+from oncelog import Admin, Broker, KafkaError, KafkaTimeoutError, Producer, UnknownPartitionError
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from oncelog.protocol.messages.metadata import MetadataRequest
@@ -187,6 +187,39 @@ async def test_a_broker_that_knows_only_old_api_versions(bootstrap: str, proxy: 
         await send_numbers(producer, topic, 10)
     assert values(bootstrap, topic) == numbers(10)
     assert (proxy.versions["Produce"], proxy.versions["Metadata"]) == (3, 4)
+
+
+async def test_keys_follow_a_topic_that_was_created_again_at_a_broker_without_topic_ids() -> None:
+    def as_kafka_2_7(response: ApiVersionsResponse) -> None:
+        for api in response.api_keys:
+            if api.api_key == 3:  # Metadata
+                api.max_version = 9
+
+    keys = [b"%d" % number for number in range(12)]
+    async with (
+        Broker(auto_create_topics_enable=False) as broker,
+        FaultProxy(broker.address) as proxy,
+        Admin(bootstrap_servers=broker.address) as admin,
+    ):
+        proxy.change(ApiVersionsRequest, as_kafka_2_7, times=100)
+        async with Producer(
+            FAST, bootstrap_servers=proxy.address, request_timeout_ms=2000, delivery_timeout_ms=5000
+        ) as producer:
+            await admin.create_topic("t", 6)
+            placed = [await producer.send("t", b"old", key=key) for key in keys]
+            assert not {one.partition for one in placed} <= {0, 1}
+            await admin.delete_topics(["t"])
+            waiting = producer.send("t", b"new", partition=0)
+            seen = proxy.seen["Metadata"]
+            while proxy.seen["Metadata"] < seen + 2:  # a response has said that the topic does not exist
+                await asyncio.sleep(0.01)
+            await admin.create_topic("t", 2)
+            await waiting
+            with pytest.raises(UnknownPartitionError, match="its known partitions are 0 to 1"):
+                producer.send("t", b"new", partition=5)
+            placed = [await producer.send("t", b"new", key=key) for key in keys]
+            assert {one.partition for one in placed} == {0, 1}
+    assert proxy.versions["Metadata"] == 9
 
 
 async def test_a_batch_that_is_too_large_is_split_after_an_attempt_whose_fate_is_open(
