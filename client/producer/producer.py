@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Collection, Coroutine, Mapping
 from types import TracebackType
-from typing import Any, Generic, Self, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cancellation import grace_s
@@ -45,6 +45,7 @@ from .transaction import Transaction
 from .transaction_lifecycle import Transactions
 from .transaction_state import State
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -252,13 +253,16 @@ class Producer(Generic[SentK, SentV]):
             try:
                 key, value = self._serialize(topic, key, value)
             except NotReadyError:
-                key, value = await self._serialized(topic, key, value)
+                key, value = await self._in_same_transaction(self._serialize.waiting(topic, key, value))
+        if self._accumulator.batch_filled:
+            # Without this, a program that never waits would keep the sender from running. It comes before the append,
+            # because a cancelled call must not have handed over its record. Other tasks must wait, too: their records
+            # come later.
+            await self._in_same_transaction(asyncio.sleep(0))
+            self._accumulator.batch_filled = False
         delivery = self._placement.append(topic, value, key, partition, timestamp_ms, headers)
         if delivery is None:
             delivery = await self._placement.append_waiting(topic, value, key, partition, timestamp_ms, headers)
-        elif self._accumulator.batch_filled:
-            self._accumulator.batch_filled = False
-            await asyncio.sleep(0)  # without this, a program that never waits would keep the sender from running
         if on_delivery is not None:
             delivery.report_to(on_delivery)
         return delivery
@@ -377,17 +381,18 @@ class Producer(Generic[SentK, SentV]):
 
     # -- inside
 
-    async def _serialized(self, topic: str, key: SentK | None, value: SentV | None) -> tuple[Any, Any]:
-        """Serialize key and value after waiting for a service, and check that the transaction is still open."""
-        assert self._serialize is not None
+    async def _in_same_transaction(self, wait: Awaitable[T]) -> T:
+        """Return the result of a wait of a record that is not handed over yet; raises IllegalStateError if the producer
+        was closed meanwhile, or another transaction has begun.
+        """
         manager = self._transactions.manager if self._transactions is not None else None
         transaction = manager.current if manager is not None else None
-        serialized = await self._serialize.waiting(topic, key, value)
+        result = await wait
         if not self._open:
             self._check_open()
         if manager is not None and transaction is not None:
             manager.check_same(transaction)
-        return serialized
+        return result
 
     def _become_transactional(self) -> None:
         """Make a producer without a transactional.id transactional. The broker will assign the id."""

@@ -163,6 +163,38 @@ async def test_a_full_buffer_refuses_send_and_lets_enqueue_wait(bootstrap: str, 
     assert len(values(bootstrap, topic)) > 200
 
 
+async def test_a_cancelled_enqueue_has_handed_over_nothing(bootstrap: str, fresh_name: Fresh) -> None:
+    topic = make_topic(bootstrap, fresh_name("topic"))
+    reported: list[KafkaError | None] = []
+    async with Producer(bootstrap_servers=bootstrap, batch_size=1000) as producer:
+        await producer.send(topic, b"first")
+        returned = 1
+
+        async def feed() -> None:
+            nonlocal returned
+            while True:
+                await producer.enqueue(topic, b"value", on_delivery=lambda error, _: reported.append(error))
+                returned += 1
+
+        for _ in range(5):
+            feeding = asyncio.create_task(feed())
+            await asyncio.sleep(0)  # it runs until a batch is full
+            assert feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+        await producer.flush()
+    assert returned > 5
+    assert len(values(bootstrap, topic)) == returned
+    assert reported == [None] * (returned - 1)
+
+
+async def test_tasks_that_enqueue_at_the_same_time_keep_their_order(bootstrap: str, fresh_name: Fresh) -> None:
+    topic = make_topic(bootstrap, fresh_name("topic"))
+    async with Producer(bootstrap_servers=bootstrap, batch_size=1000) as producer:
+        await producer.send(topic, b"first")
+        await asyncio.gather(*(producer.enqueue(topic, b"%d" % number) for number in range(500)))
+    assert values(bootstrap, topic) == [b"first", *(b"%d" % number for number in range(500))]
+
+
 async def test_bad_records_are_refused_in_words(bootstrap: str, fresh_name: Fresh) -> None:
     topic = make_topic(bootstrap, fresh_name("topic"))
     async with Producer(bootstrap_servers=bootstrap) as producer:

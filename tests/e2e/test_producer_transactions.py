@@ -397,6 +397,31 @@ async def test_a_block_that_has_committed_its_transaction_leaves_the_next_one_op
     assert values(bootstrap, topic) == [b"one", b"two"]
 
 
+async def test_a_task_that_lets_the_sender_run_gets_into_no_other_transaction(
+    bootstrap: str, fresh_name: Fresh
+) -> None:
+    topic = make_topic(bootstrap, fresh_name("topic"))
+    async with Producer(
+        FAST, bootstrap_servers=bootstrap, transactional_id=fresh_name("txn"), batch_size=1000
+    ) as producer:
+        async with producer.transaction() as txn:
+            await txn.send(topic, b"one")
+
+        async def feed() -> None:
+            for _ in range(1000):
+                await producer.enqueue(topic, b"aborted")
+
+        await producer.begin_transaction()
+        feeding = asyncio.create_task(feed())
+        await asyncio.sleep(0)  # it runs until a batch is full
+        await producer.abort_transaction()
+        await producer.begin_transaction()
+        with pytest.raises(IllegalStateError, match="is over"):
+            await feeding
+        await producer.commit_transaction()
+    assert values(bootstrap, topic) == [b"one"]
+
+
 async def test_a_transaction_that_takes_too_long_is_over(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:
     topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
     async with Producer(
