@@ -365,15 +365,22 @@ class Files:
         return {"directory": self._directory, "fingerprint": fingerprint, "number": number}
 
     def _look(self, file: File) -> LineFile | None:
-        """Open a file and return it; None if it cannot be read now or has been replaced."""
+        """Open a file and return it; None if it cannot be read now, or was renamed since the directory was listed.
+
+        A file that was renamed is examined again after the next listing, although it has not changed.
+        """
         try:
             opened = LineFile(file.path, self._max_line_bytes)
+        except FileNotFoundError:
+            file.stamp = _NEVER
+            return None
         except OSError as error:
             log.warning("%s cannot be read, and will be tried again when it changes: %s", file.path, error.strerror)
             return None
         if opened.id() == file.id:
             return opened
         opened.close()
+        file.stamp = _NEVER
         return None
 
 

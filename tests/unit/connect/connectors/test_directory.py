@@ -336,6 +336,26 @@ async def test_a_file_that_is_rewritten_before_its_first_read_is_known_by_its_ne
     await reader.nothing()
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_a_file_that_is_renamed_before_its_first_read_is_read(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, is_replaced: bool
+) -> None:
+    path, real = logs / "part.tmp", LineFile.__init__
+    path.write_text("1\n2\n")
+
+    def renaming(file: LineFile, name: str, max_line_bytes: int) -> None:
+        if path.exists() and not (logs / "part.csv").exists():
+            path.rename(logs / "part.csv")
+            if is_replaced:
+                path.write_text("")
+        real(file, name, max_line_bytes)
+
+    monkeypatch.setattr(LineFile, "__init__", renaming)
+    reader = source(logs)
+    assert lines(await reader.read(2)) == ["1", "2"]
+    await reader.nothing()
+
+
 async def test_a_truncation_before_the_copy_is_compared_repeats_nothing(
     logs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
