@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from ....protocol.codec import decode_versioned
+from ....protocol.codec import decode_from, record_version
 from ....protocol.errors import DecodeError, ErrorCode, KafkaError
 from ....protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from ....protocol.messages.join_group import JoinGroupResponseMember
@@ -25,7 +25,7 @@ from .state import GroupState, may_follow
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 MAX_SUBSCRIBED: Final = 100_000
-"""The limit on the topics and owned partitions in all subscriptions of a group. Beyond it, they are not decoded.
+"""The limit on the topics in all subscriptions of a group. Beyond it, they are not decoded.
 
 All subscriptions of a group are decoded in one turn of the event loop, the turn in which the generation begins.
 """
@@ -341,8 +341,9 @@ class ClassicGroup:
 def _subscribed(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     """Return the topics of the subscriptions, None if there are too many (`MAX_SUBSCRIBED`) or they are too large.
 
-    Most members of a group send the same subscription, which is decoded once. Raise DecodeError if a subscription is
-    malformed.
+    Most members of a group send the same subscription, which is decoded once. The topics are read as in version 0, with
+    which every version begins, as in Kafka: kafkajs claims version 1, but leaves out its further fields. Raise
+    DecodeError if a subscription is malformed.
     """
     topics: set[str] = set()
     known: set[bytes] = set()
@@ -357,7 +358,9 @@ def _subscribed(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
         left -= _COST_OF_SUBSCRIPTION
         if left <= 0:
             return None
-        decoded = decode_versioned(ConsumerProtocolSubscription, subscription, left)
+        if record_version(subscription) < 0:
+            raise DecodeError("the subscription has a negative version", 0)
+        decoded, _ = decode_from(ConsumerProtocolSubscription, subscription, 0, 2, left)
         topics.update(decoded.topics)
-        left -= len(decoded.topics) + sum(1 + len(owned.partitions) for owned in decoded.owned_partitions)
+        left -= len(decoded.topics)
     return frozenset(topics)

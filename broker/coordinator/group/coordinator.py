@@ -12,6 +12,7 @@ the client disconnects.
 from __future__ import annotations
 
 import asyncio
+import math
 import uuid
 from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -49,6 +50,12 @@ if TYPE_CHECKING:
 
 _DUE_AT_ONCE: Final = 50
 """How many timed actions run before the event loop runs other tasks. Very many sessions may end at the same moment."""
+
+STANDSTILL_S: Final = 1.0
+"""A timer that fires so many seconds too late shows that the process stood still, for example in a paused machine."""
+
+AFTER_STANDSTILL_S: Final = 0.5
+"""Seconds before the timers go on after a standstill. The heartbeats that came meanwhile are executed first."""
 
 _TAKEN_UP_AT_ONCE: Final = 20
 """How many groups that were read from the log are added before the event loop runs other tasks."""
@@ -153,6 +160,8 @@ class GroupCoordinator:
         self._expiry: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
         self._wake_up: asyncio.TimerHandle | None = None
+        self._resumed_at = -math.inf
+        """When the timers went on, or will go on, after the last standstill."""
         self._loaded = False
         self._stopped = False
 
@@ -244,11 +253,18 @@ class GroupCoordinator:
             self._wake_up = None
         deadline = self._timer.next_deadline()
         if deadline is not None:
-            delay = max(0.0, deadline - self._clock.monotonic())
+            delay = max(0.0, max(deadline, self._resumed_at) - self._clock.monotonic())
             self._wake_up = asyncio.get_running_loop().call_later(delay, self._on_wake_up)
 
     def _on_wake_up(self) -> None:
+        """Run the timers that are due. After a standstill of the process, execute the requests that wait first."""
         self._wake_up = None
+        now, deadline = self._clock.monotonic(), self._timer.next_deadline()
+        if deadline is not None and now - max(deadline, self._resumed_at) > STANDSTILL_S:
+            self._resumed_at = now + AFTER_STANDSTILL_S
+            self._logger.warning("process_stood_still", seconds=round(now - deadline, 1))
+            self._rearm()
+            return
         try:
             self._timer.run_due(_DUE_AT_ONCE)
         except Exception:

@@ -292,6 +292,8 @@ class Rebalance:
                 answer_join(member, joined(group, member.member_id))
                 self.keep_alive(group, member)
                 member.is_new = False
+            elif group.state is GroupState.COMPLETING_REBALANCE:
+                self.keep_alive(group, member)  # a static member that has not joined: its place is kept, as in Kafka
             if group.state is GroupState.STABLE and answer_sync(member, assigned(group, member)):
                 self.keep_alive(group, member)
         if answered == _ANSWERED_AT_ONCE:

@@ -6,9 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from oncelog.broker.coordinator.group.coordinator import AFTER_STANDSTILL_S
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.leave_group import MemberIdentity
-from support.group_world import SESSION_MS, GroupWorld, in_virtual_time
+from support.group_world import REBALANCE_MS, SESSION_MS, GroupWorld, in_virtual_time
+from support.virtual_time import VirtualTimeLoop
 
 PATIENT = 60_000
 """A session timeout that outlasts what a test does."""
@@ -716,3 +718,53 @@ async def test_a_stopping_coordinator_answers_what_is_parked_and_refuses_the_res
 async def test_a_coordinator_that_has_not_loaded_says_so() -> None:
     world = GroupWorld()
     assert (await world.join()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+@in_virtual_time
+async def test_members_whose_heartbeats_wait_stay_when_the_process_stood_still() -> None:
+    async with GroupWorld() as world:
+        (member,) = await world.stable_group(1)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        loop._jumping.now += 3 * SESSION_MS / 1000
+        for _ in range(5):
+            await asyncio.sleep(0)  # timers fire before the requests that wait are read
+        assert world.heartbeat(member) == ErrorCode.NONE
+        await asyncio.sleep(SESSION_MS / 2000)
+        assert world.heartbeat(member) == ErrorCode.NONE
+        loop._jumping.now += 3 * SESSION_MS / 1000
+        await asyncio.sleep(AFTER_STANDSTILL_S + 0.1)
+        assert world.heartbeat(member) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@in_virtual_time
+async def test_a_generation_begins_a_session_of_a_static_member_that_has_not_joined() -> None:
+    async with GroupWorld() as world:
+        long: dict[str, Any] = {"session_ms": 4 * REBALANCE_MS, "version": 3}
+        static = await world.join(instance="i", **long)
+        await world.sync(static, {static.member_id: b"all"}, instance="i")
+        await asyncio.sleep(2.5 * REBALANCE_MS / 1000)
+        other = await world.join(**long)
+        await world.sync(other, {static.member_id: b"half", other.member_id: b"half"})
+        await asyncio.sleep(0.6 * REBALANCE_MS / 1000)
+        assert world.heartbeat(other) == ErrorCode.NONE
+        back = await world.join(instance="i", **long)
+        assert (back.error_code, back.generation_id) == (0, other.generation_id)
+
+
+@in_virtual_time
+async def test_a_member_id_that_is_too_long_to_be_stored_blocks_nobody() -> None:
+    async with GroupWorld(group_initial_rebalance_delay_ms=0) as world:
+        member = await world.join(version=3, session_ms=PATIENT)
+        await world.sync(member, {member.member_id: b"all"})
+        joining = [
+            world.join(client_id="x" * 32_760, version=3, session_ms=PATIENT),
+            world.join(member.member_id, version=3, session_ms=PATIENT),
+        ]
+        other, leader = await asyncio.gather(*joining)
+        for _ in range(2):
+            answers = await asyncio.gather(world.sync(leader, {leader.member_id: b"all"}), world.sync(other))
+            assert {answer.error_code for answer in answers} <= {
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                ErrorCode.REBALANCE_IN_PROGRESS,
+            }

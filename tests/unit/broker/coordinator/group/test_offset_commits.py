@@ -335,6 +335,17 @@ async def test_offsets_of_subscribed_topics_are_kept_while_there_are_members() -
 
 
 @in_virtual_time
+async def test_a_subscription_that_claims_a_newer_version_than_it_has_is_read() -> None:
+    """kafkajs claims version 1, but writes only the fields of version 0."""
+    async with GroupWorld() as world:
+        world.commit({O0: 1, P0: 2})
+        protocols = [("RoundRobinAssigner", b"\0\1" + subscription(["orders"])[2:])]
+        await world.stable_group(1, protocols=protocols)
+        codes = world.coordinator.delete_offsets("g", [O0, P0])
+        assert codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, 0]
+
+
+@in_virtual_time
 async def test_members_that_subscribe_to_more_topics_than_are_read_keep_all_offsets() -> None:
     async with GroupWorld() as world:
         world.commit({O0: 1, P0: 2})
