@@ -70,7 +70,13 @@ class Transaction(Generic[SentK, SentV]):
     ) -> None:
         manager = self._transactions.manager
         if manager.current is not self._begun or manager.state in (State.READY, State.ABORTING_TRANSACTION):
-            if error is None and not (self._aborted or self._begun.may_be_committed):
+            if error is None and not (self._aborted or self._begun.is_committed):
+                if self._begun.may_be_committed:
+                    raise CommitUnknownError(
+                        ErrorCode.REQUEST_TIMED_OUT,
+                        "the response to the commit was not received, and the producer was closed or initialised again",
+                        False,
+                    )
                 raise AbortableError(
                     ErrorCode.TRANSACTION_ABORTABLE,
                     "the transaction was aborted before the end of its block, by close(), abort_transaction() or "

@@ -19,7 +19,6 @@ from ..cluster import Cluster
 from ..config import ProducerConfig
 from ..errors import (
     AbortableError,
-    CommitUnknownError,
     ConcurrentProducerCommitError,
     ConfigError,
     RetriableError,
@@ -239,11 +238,7 @@ class Transactions:
                 raise
             manager.require(State.COMMITTING_TRANSACTION, doing="commit_transaction")
             if manager.started:
-                try:
-                    await self._calls.end(committed=True, asked_before=before is State.COMMIT_UNKNOWN)
-                except CommitUnknownError:
-                    manager.current.may_be_committed = True
-                    raise
+                await self._calls.end(committed=True, asked_before=before is State.COMMIT_UNKNOWN)
             self._finish()
 
     async def abort(self) -> None:

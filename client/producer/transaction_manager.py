@@ -55,11 +55,12 @@ _FATAL_IN_PRODUCE: Final = frozenset(
 class BegunTransaction:
     """A transaction that was begun. It distinguishes the transaction from the next ones of its producer."""
 
-    __slots__ = ("may_be_committed",)
+    __slots__ = ("is_committed", "may_be_committed")
 
     def __init__(self) -> None:
+        self.is_committed = False
         self.may_be_committed = False
-        """Whether the transaction was committed, or a CommitUnknownError was raised for it."""
+        """Whether a commit was requested whose response has not arrived."""
 
 
 class TransactionManager:
@@ -141,7 +142,7 @@ class TransactionManager:
     def finished(self) -> None:
         """Note that the transaction was decided as requested."""
         if self.state is State.COMMITTING_TRANSACTION:
-            self.current.may_be_committed = True
+            self.current.is_committed = True
         self.become(State.READY)
         self._forget_transaction()
 

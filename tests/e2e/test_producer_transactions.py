@@ -383,6 +383,44 @@ async def test_a_block_whose_transaction_is_aborted_by_another_task_does_not_end
             assert values(bootstrap, topic) == []
 
 
+@pytest.mark.parametrize("arrives", [False, True])
+async def test_a_block_whose_commit_has_no_response_does_not_say_that_it_was_aborted(
+    bootstrap: str, proxy: FaultProxy, fresh_name: Fresh, arrives: bool
+) -> None:
+    """Neither does it end normally: if the commit has not arrived, init_transactions aborts the transaction."""
+    topic = make_topic(bootstrap, fresh_name("topic"))
+    producer = Producer(FAST, bootstrap_servers=proxy.address, transactional_id=fresh_name("txn"), max_block_ms=1000)
+    async with producer:
+        with pytest.raises(CommitUnknownError) as caught:  # noqa: PT012
+            async with producer.transaction() as txn:
+                await txn.send(topic, b"one")
+                (proxy.break_after if arrives else proxy.break_before)(EndTxnRequest, 1000)
+                with pytest.raises(CommitUnknownError):
+                    await producer.commit_transaction()
+                proxy.clear_faults()
+                await producer.init_transactions()
+        assert not caught.value.can_ask_again
+    assert values(bootstrap, topic) == ([b"one"] if arrives else [])
+
+
+async def test_a_block_whose_commit_was_cancelled_does_not_say_that_it_was_aborted(
+    bootstrap: str, proxy: FaultProxy, fresh_name: Fresh
+) -> None:
+    topic = make_topic(bootstrap, fresh_name("topic"))
+    async with Producer(FAST, bootstrap_servers=proxy.address, transactional_id=fresh_name("txn")) as producer:
+        with pytest.raises(CommitUnknownError):  # noqa: PT012
+            async with producer.transaction() as txn:
+                await txn.send(topic, b"one")
+                proxy.hold(EndTxnRequest, 1.0)
+                committing = asyncio.create_task(producer.commit_transaction())
+                while not proxy.seen["EndTxn"]:
+                    await asyncio.sleep(0.01)
+                committing.cancel()
+                await asyncio.gather(committing, return_exceptions=True)
+                await producer.init_transactions()
+    assert values(bootstrap, topic) == [b"one"]
+
+
 async def test_a_block_that_has_committed_its_transaction_leaves_the_next_one_open(
     bootstrap: str, fresh_name: Fresh
 ) -> None:
