@@ -112,13 +112,18 @@ class ProducerStateEntry:
         A transactional batch can only repeat one of the open transaction. Below EndTxn v5, transactions share an epoch,
         and a producer may use the sequences of an aborted batch again, for other records.
         """
+        batch = self._with_sequences_of(header)
+        if batch is not None and header.is_transactional:
+            return batch if 0 <= self.current_txn_first_offset <= batch.first_offset else None
+        return batch
+
+    def _with_sequences_of(self, header: BatchHeader) -> BatchMetadata | None:
+        """Return the remembered batch with the same epoch and sequences as `header`, of any transaction, else None."""
         if header.producer_epoch != self.producer_epoch:
             return None
         last_sequence = header.last_sequence
         for batch in self.batches:
             if batch.last_sequence == last_sequence and batch.first_sequence == header.base_sequence:
-                if header.is_transactional and not 0 <= self.current_txn_first_offset <= batch.first_offset:
-                    continue
                 return batch
         return None
 
@@ -149,7 +154,11 @@ class ProducerStateEntry:
             )
 
     def _check_sequence(self, header: BatchHeader, transaction_version: int, where: str) -> None:
-        """Raise OUT_OF_ORDER_SEQUENCE_NUMBER unless the batch continues the producer's sequence."""
+        """Raise OUT_OF_ORDER_SEQUENCE_NUMBER unless the batch continues the producer's sequence.
+
+        Raise TRANSACTION_ABORTABLE if the producer uses the sequences of an ended transaction again, as librdkafka and
+        kafkajs do after a batch whose response was lost. OUT_OF_ORDER_SEQUENCE_NUMBER would be fatal for librdkafka.
+        """
         epoch, first = header.producer_epoch, header.base_sequence
         if self.producer_epoch == NO_EPOCH:
             # The producer is unknown here. Retention may have removed its state (KIP-360), so any sequence is accepted.
@@ -162,6 +171,12 @@ class ProducerStateEntry:
         else:
             expected = (self.last_sequence + 1) & MAX_SEQUENCE
             if first != expected:
+                if header.is_transactional and self._with_sequences_of(header) is not None:
+                    raise KafkaError(
+                        ErrorCode.TRANSACTION_ABORTABLE,
+                        f"{where}: producer {self.producer_id} sent sequence {first}, which it has used in an earlier"
+                        " transaction; abort the transaction, and begin it again with a new epoch",
+                    )
                 raise self._out_of_order(first, expected, where)
 
     def _out_of_order(self, sequence: int, expected: int, where: str) -> KafkaError:

@@ -195,7 +195,7 @@ class TestLate:
         await world.stable(T0)
         end_offset = world.end_offset(T0)
         for sequence in (1, 2, 3):
-            assert await producer.produce(T0, sequence=sequence) == {E.OUT_OF_ORDER_SEQUENCE_NUMBER}
+            assert await producer.produce(T0, sequence=sequence) == {E.INVALID_TXN_STATE}
         assert world.state() is TransactionState.COMPLETE_COMMIT
         assert world.end_offset(T0) == end_offset
         assert await producer.produce(T0) == OK, "the next one is not late"
@@ -224,7 +224,7 @@ class TestLate:
     async def test_beside_a_batch_that_opens_it_is_refused_too(self, world: World) -> None:
         producer = await world.session(OLDER, T0, T1)
         producer.sequences[T0] = 0
-        assert await producer.produce(T0, T1) == {E.NONE, E.OUT_OF_ORDER_SEQUENCE_NUMBER}
+        assert await producer.produce(T0, T1) == {E.NONE, E.INVALID_TXN_STATE}
         assert (world.end_offset(T0), world.end_offset(T1)) == (2, 3)
         producer.sequences[T0] = 1
         assert await producer.end(T1) is E.NONE

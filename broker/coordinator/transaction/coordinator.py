@@ -41,7 +41,7 @@ from .queries import TransactionFilter
 from .registration import PartitionRegistration
 from .state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition, TransactionState, TransactionVersion
 
-_EXAMINED_AT_ONCE: Final = 100
+_EXAMINED_AT_ONCE: Final = 1000
 """How many partitions are examined before the event loop runs other tasks."""
 
 
@@ -264,8 +264,7 @@ class TransactionCoordinator(TransactionCore):
             if step is Step.NEEDS_PRODUCER_ID:
                 new_producer_id = await self.producer_ids.next()
             elif step is Step.NEEDS_RECORDS:
-                await self._until_records_are_durable(self.known(transactional_id).metadata)
-                records_are_durable = True
+                records_are_durable = not await self._wait_for_records(self.known(transactional_id).metadata)
             else:
                 await self.waits.until_settled(self.known(transactional_id), deadline, by)
 
@@ -276,15 +275,19 @@ class TransactionCoordinator(TransactionCore):
             self.gateway.unflushed(partition, metadata.producer_id) for partition in partitions
         )
 
-    async def _until_records_are_durable(self, metadata: TransactionMetadata) -> None:
-        """Return when the records of the ongoing transaction are durable.
+    async def _wait_for_records(self, metadata: TransactionMetadata) -> bool:
+        """Wait until the records of the ongoing transaction are durable; return whether there was a wait.
 
-        Raise KafkaError KAFKA_STORAGE_ERROR if records may be lost.
+        If there was, more records may have been written meanwhile. Raise KafkaError KAFKA_STORAGE_ERROR if records may
+        be lost.
         """
+        has_waited = False
         async for partition in in_slices(metadata.topic_partitions, _EXAMINED_AT_ONCE):
             flush = self.gateway.unflushed(partition, metadata.producer_id)
             if flush is not None:
+                has_waited = True
                 await asyncio.shield(flush)
+        return has_waited
 
     def _written(
         self, entry: TransactionEntry, named: frozenset[TopicPartition], begins_session: bool

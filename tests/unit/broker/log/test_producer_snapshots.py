@@ -272,7 +272,7 @@ def test_a_snapshot_that_a_crash_has_lost_is_made_again_before_its_batches_are_d
     assert state(log.producers) == expected
     for producer_id in (2, 3):
         assert log.append(of(producer_id)).duplicate
-    with pytest.raises(KafkaError, match="sequence 1 is next"):
+    with pytest.raises(KafkaError, match="sequence 0, which it has used in an earlier transaction"):
         log.append(of(1, transactional=True))  # the transaction with the sequence 0 was aborted
     log.close()
 
