@@ -52,7 +52,7 @@ _DUE_AT_ONCE: Final = 50
 """How many timed actions run before the event loop runs other tasks. Very many sessions may end at the same moment."""
 
 STANDSTILL_S: Final = 1.0
-"""A timer that fires so many seconds too late shows that the process stood still, for example in a paused machine."""
+"""A timer that fires later than this shows that the process stood still, for example in a paused machine."""
 
 AFTER_STANDSTILL_S: Final = 0.5
 """Seconds before the timers go on after a standstill. The heartbeats that came meanwhile are executed first."""
