@@ -89,6 +89,7 @@ def test_closing_commits_no_record_that_another_thread_still_processes(
 
 async def test_a_call_in_a_running_event_loop_warns_once(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "_warned", False)
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # a test of a notebook in this process imports it
     with (
         pytest.warns(RuntimeWarning, match=r"running event loop.*asyncio\.to_thread") as warned,
         Admin(bootstrap_servers=bootstrap) as admin,
