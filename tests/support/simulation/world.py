@@ -620,7 +620,8 @@ class World:
         if not self.broker.up:
             return False
         manager = self.broker.broker.log_manager
-        return manager.failed is not None or any(log.failure is not None for log in manager.logs())
+        has_failed = any(log.failure is not None for log in manager.logs())
+        return manager.failed is not None or bool(manager.offline) or has_failed
 
     async def _fill_disk(self, left: int, for_s: float) -> None:
         fs = self.broker.fs
