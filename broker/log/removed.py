@@ -17,7 +17,6 @@ from typing import Final
 
 from ..system.ports import FileSystem
 from .file_names import REMOVED
-from .flusher import sync_path
 from .removal import remove_tree
 from .small_files import read_readable
 
@@ -66,11 +65,11 @@ def keep(fs: FileSystem, source: str, position: int, directory: str, most: int |
             ):
                 copy.write_at([piece], copied)
                 copied += len(piece)
+            copy.fdatasync()  # with the handle that has written the bytes: it knows of an earlier failed sync
         finally:
             copy.close()
     finally:
         origin.close()
-    sync_path(fs, target)
     fs.sync_directory(directory)
     return copied
 

@@ -7,6 +7,7 @@ import errno
 
 import pytest
 from oncelog.broker.log import LogConfig
+from oncelog.broker.log.removed import keep
 from oncelog.broker.system.pooled_files import PooledFileSystem
 from oncelog.protocol.errors import KafkaError
 from support.faulty_filesystem import FaultyFileSystem
@@ -55,6 +56,31 @@ async def test_a_compaction_whose_bytes_were_lost_in_a_sync_of_the_pool_replaces
     manager = reopened(disk)
     assert values(log_of(manager, "t").batches()) == before
     manager.abandon()
+
+
+def test_bytes_that_are_cut_off_are_kept_although_the_pool_has_noticed_that_they_were_lost() -> None:
+    """The pool syncs the copy after its last write, and the sync fails."""
+    disk = FaultyFileSystem()
+    files = PooledFileSystem(disk, 100)
+    disk.make_directory("/data")
+    disk.make_directory("/data/t-0")
+    source = disk.open("/data/t-0/log", create=True)
+    source.write_at([b"some bytes"], 0)
+    source.close()
+    copy, left = "/data/removed/torn/log.from-0", [1]
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "read" and disk.exists(copy) and disk._get(copy).data:
+            while left[0] and files.pool.sync_oldest():
+                pass
+        if operation == "fdatasync" and path == copy and left[0]:
+            left[0] -= 1
+            raise OSError(errno.EIO, "failed on purpose", path)
+
+    disk.before = fail
+    with pytest.raises(OSError, match="earlier sync failed"):
+        keep(files, "/data/t-0/log", 0, "/data/removed/torn")  # type: ignore[arg-type]
+    assert not left[0]
 
 
 async def test_a_partition_with_bytes_in_the_journal_only_takes_writes_again_when_there_is_space() -> None:
