@@ -215,11 +215,12 @@ def encode_versioned(message: Message, version: int) -> bytes:
     return _INT16.pack(version) + encode(message, version)
 
 
-def decode_versioned(cls: type[M], buffer: Buffer, max_elements: int = MAX_ELEMENTS) -> M:
+def decode_versioned(cls: type[M], buffer: Buffer, max_elements: int = MAX_ELEMENTS, *, newest: int | None = None) -> M:
     """Decode versioned data that another client may have written.
 
-    Data of a newer version than the definition's is read as the newest known version, and bytes after the known fields
-    are ignored, because Kafka appends the fields of new versions at the end. Raises DecodeError as `decode_from` does.
+    Data of a newer version than `newest` (default: the definition's newest) is read as that version, and bytes after
+    its fields are ignored, because Kafka appends the fields of new versions at the end. Raises DecodeError as
+    `decode_from` does.
     """
-    version = min(record_version(buffer), cls.spec.versions.high)
+    version = min(record_version(buffer), cls.spec.versions.high if newest is None else newest)
     return decode_from(cls, buffer, version, 2, max_elements)[0]

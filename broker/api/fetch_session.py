@@ -141,7 +141,7 @@ def _add_targets(targets: dict[Key, FetchTarget], request: FetchRequest, by_id: 
 
 
 def _may_be_kept(name: str | bytes) -> bool:
-    """Return whether a session keeps the name or id of a topic. It keeps no name that is too long for any topic."""
+    """Return whether a session may keep this topic name or id. A name must not be longer than a topic's can be."""
     return len(name) <= MAX_LENGTH
 
 

@@ -7,8 +7,7 @@ not prove that: the transaction may be decided while its marker is not written y
 Produce v12+ adds the partition to the transaction (KIP-890 part 2). For older versions, the coordinator verifies that
 the partition was added (part 1). In a session, whose partitions stay registered between transactions, the first batch
 opens the next transaction, but a late batch must not open it. If the epoch does not change with every transaction, a
-late batch of the previous transaction is recognised by its sequence: the log reports that the batch is a duplicate or
-leaves a gap.
+late batch of the previous transaction is recognised by its sequence, which is not the next one in the log.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ MAX_KEY_BYTES: Final = 128 << 20
 """Approximate memory in bytes for the keys of one compaction; further keys are left to the next compaction."""
 
 _MOST_SEGMENTS: Final = 200
-"""The most segments that are replaced by one, because their files are renamed in one turn of the event loop."""
+"""How many segments a new one replaces at most, because their files are renamed in one turn of the event loop."""
 
 _KEY_OVERHEAD: Final = 120
 

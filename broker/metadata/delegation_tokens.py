@@ -30,6 +30,7 @@ EXAMINED_AT_ONCE: Final = 200
 """The largest number of tokens that are examined, and removed if they have expired, in one turn of the event loop."""
 
 _HMAC_BYTES: Final = 64
+"""The length of a token's secret. A longer one is not looked up, because hashing it could take long."""
 
 NEXT_PORTION_S: Final = 0.1
 """The time in seconds before the search examines the next tokens."""

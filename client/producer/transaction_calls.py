@@ -290,8 +290,11 @@ class TransactionCalls:
         """Set the state from which EndTxn can be tried again, after a call that did not decide the transaction."""
         manager = self._manager
         if manager.state is State.COMMITTING_TRANSACTION:
-            manager.current.may_be_committed |= bool(lost.answers or lost.waiting)
-            manager.become(State.COMMIT_UNKNOWN if lost.answers or lost.waiting else State.IN_TRANSACTION)
+            if lost.answers or lost.waiting:
+                manager.current.may_be_committed = True
+                manager.become(State.COMMIT_UNKNOWN)
+            else:
+                manager.become(State.IN_TRANSACTION)
         elif manager.state is State.ABORTING_TRANSACTION:
             manager.become(State.ABORTABLE_ERROR)
 

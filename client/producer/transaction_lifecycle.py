@@ -17,13 +17,7 @@ from typing import Any, Final
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
 from ..config import ProducerConfig
-from ..errors import (
-    AbortableError,
-    ConcurrentProducerCommitError,
-    ConfigError,
-    RetriableError,
-    UnknownPartitionError,
-)
+from ..errors import AbortableError, ConcurrentProducerCommitError, ConfigError, RetriableError, UnknownPartitionError
 from ..validation import partitions_of, positions_of
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, Offsets
 from .accumulator import RecordAccumulator

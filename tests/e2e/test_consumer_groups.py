@@ -58,6 +58,13 @@ async def fill(bootstrap: str, topic: str, count: int, start: int = 0, partition
         await producer.flush()
 
 
+async def nine_records(bootstrap: str, fresh_name: Names) -> tuple[str, dict[str, str]]:
+    """A topic with the records 0 to 8 in one partition, and the settings of a group that reads them."""
+    topic = await created_topic(bootstrap, fresh_name("topic"), 1)
+    await fill(bootstrap, topic, 9, partitions=1)
+    return topic, {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
+
+
 class Log(RebalanceListener):
     """Notes what it is told."""
 
@@ -323,9 +330,7 @@ async def test_an_exception_in_the_block_commits_nothing(bootstrap: str, topic: 
 async def test_closing_does_not_commit_a_record_that_another_task_processes(
     bootstrap: str, fresh_name: Names, how: str, state: str
 ) -> None:
-    topic = await created_topic(bootstrap, fresh_name("topic"), 1)
-    settings = {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
-    await fill(bootstrap, topic, 9, partitions=1)
+    topic, settings = await nine_records(bootstrap, fresh_name)
     processed: list[bytes | None] = []
     third = asyncio.Event()
 
@@ -358,9 +363,7 @@ async def test_closing_does_not_commit_a_record_that_another_task_processes(
 async def test_closing_does_not_commit_a_record_that_another_task_took_from_the_buffer(
     bootstrap: str, fresh_name: Names
 ) -> None:
-    topic = await created_topic(bootstrap, fresh_name("topic"), 1)
-    settings = {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
-    await fill(bootstrap, topic, 9, partitions=1)
+    topic, settings = await nine_records(bootstrap, fresh_name)
     taken = asyncio.Event()
 
     async def process(consumer: Consumer) -> None:
@@ -380,9 +383,7 @@ async def test_closing_does_not_commit_a_record_that_another_task_took_from_the_
 
 @pytest.mark.parametrize("how", ["iteration", "poll"])
 async def test_closing_does_not_undo_a_commit_of_another_task(bootstrap: str, fresh_name: Names, how: str) -> None:
-    topic = await created_topic(bootstrap, fresh_name("topic"), 1)
-    settings = {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
-    await fill(bootstrap, topic, 9, partitions=1)
+    topic, settings = await nine_records(bootstrap, fresh_name)
     committed = asyncio.Event()
 
     async def process(consumer: Consumer) -> None:
@@ -401,9 +402,7 @@ async def test_closing_does_not_undo_a_commit_of_another_task(bootstrap: str, fr
 
 
 async def test_closing_commits_the_records_of_a_task_that_has_ended(bootstrap: str, fresh_name: Names) -> None:
-    topic = await created_topic(bootstrap, fresh_name("topic"), 1)
-    settings = {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
-    await fill(bootstrap, topic, 9, partitions=1)
+    topic, settings = await nine_records(bootstrap, fresh_name)
 
     async def process(consumer: Consumer) -> None:
         assert len(await consumer.poll(5000, max_records=3)) == 3
@@ -417,9 +416,7 @@ async def test_closing_commits_the_records_of_a_task_that_has_ended(bootstrap: s
 async def test_closing_commits_the_records_that_another_task_got_for_the_closing_one(
     bootstrap: str, fresh_name: Names
 ) -> None:
-    topic = await created_topic(bootstrap, fresh_name("topic"), 1)
-    settings = {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
-    await fill(bootstrap, topic, 9, partitions=1)
+    topic, settings = await nine_records(bootstrap, fresh_name)
     first = Consumer(settings, bootstrap_servers=bootstrap, topics=[topic])
     await first.start()
     assert len(await asyncio.create_task(first.poll(5000, max_records=3))) == 3

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from ....protocol.codec import decode_from, record_version
+from ....protocol.codec import decode_versioned
 from ....protocol.errors import DecodeError, ErrorCode, KafkaError
 from ....protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from ....protocol.messages.join_group import JoinGroupResponseMember
@@ -358,9 +358,7 @@ def _subscribed(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
         left -= _COST_OF_SUBSCRIPTION
         if left <= 0:
             return None
-        if record_version(subscription) < 0:
-            raise DecodeError("the subscription has a negative version", 0)
-        decoded, _ = decode_from(ConsumerProtocolSubscription, subscription, 0, 2, left)
+        decoded = decode_versioned(ConsumerProtocolSubscription, subscription, left, newest=0)
         topics.update(decoded.topics)
         left -= len(decoded.topics)
     return frozenset(topics)

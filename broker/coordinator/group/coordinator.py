@@ -55,7 +55,7 @@ STANDSTILL_S: Final = 1.0
 """A timer that fires later than this shows that the process stood still, for example in a paused machine."""
 
 AFTER_STANDSTILL_S: Final = 0.5
-"""Seconds before the timers go on after a standstill. The heartbeats that came meanwhile are executed first."""
+"""Seconds for which the timers wait after a standstill. Heartbeats that arrived meanwhile are executed first."""
 
 _TAKEN_UP_AT_ONCE: Final = 20
 """How many groups that were read from the log are added before the event loop runs other tasks."""

@@ -181,8 +181,8 @@ class TransactionCoordinator(TransactionCore):
 
         `written` are the partitions that the producer says it wrote. If it is None, every registered partition gets a
         marker. With `keeps_session` the written partitions stay registered for the producer's next transaction.
-        `records_are_durable`: the caller has waited until the records are durable. A commit needs that: a producer that
-        does not wait for its batches, or sends them with acks=1, may commit earlier.
+        `records_are_durable`: the caller knows that the records are durable, which a commit needs. A producer that
+        sends them with acks=1, or does not wait for the responses, may commit earlier.
 
         Return the producer's identity for its next transaction, and a future if the decision is not durable yet: await
         it through `asyncio.shield` before responding. Return a Step if the decision has to wait; the caller then uses
@@ -269,7 +269,10 @@ class TransactionCoordinator(TransactionCore):
                 await self.waits.until_settled(self.known(transactional_id), deadline, by)
 
     def _are_records_durable(self, metadata: TransactionMetadata) -> bool:
-        """Whether the records of the ongoing transaction are known to be durable. Many partitions are not examined."""
+        """Whether the records of the ongoing transaction are known to be durable.
+
+        If there are too many partitions to examine in one turn of the event loop, this is not known.
+        """
         partitions = metadata.topic_partitions
         return len(partitions) <= _EXAMINED_AT_ONCE and not any(
             self.gateway.unflushed(partition, metadata.producer_id) for partition in partitions

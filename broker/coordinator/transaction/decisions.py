@@ -225,9 +225,9 @@ def _decide_end_v2(
         # Check this first: the producer may already use the producer id that becomes current when this transition
         # completes.
         return Step.WAIT
-    # Whether this is a retry of the EndTxn that bumped the epoch, or of the one that replaced the producer id. Only
-    # with a client that bumps epochs does the epoch show this: an older client uses the same epoch for all of its
-    # transactions, so it may be the one to which the epoch belongs now.
+    # Whether this is a retry of the EndTxn that bumped the epoch, or of the one that replaced the producer id. The
+    # epoch shows this only if the last EndTxn bumped it. An older client's EndTxn does not: then the higher epoch
+    # belongs to that client, which has fenced the sender.
     bumps = metadata.client_transaction_version.supports_epoch_bump
     after_rotation = (
         metadata.previous_producer_id == identity.producer_id

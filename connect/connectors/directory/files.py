@@ -101,7 +101,9 @@ class File:
     name: str
     entry: Entry | None = None
     stamp: tuple[int, int] = _NEVER
-    """The file's size and modification time when it last had the entry's last line, or was examined without result."""
+    """The file's size and modification time when it was last examined: either it had the entry's last line, or no entry
+    was found for it.
+    """
     more: bool = False
     """Whether the file may have lines that were not read."""
     handle: LineFile | None = None

@@ -79,7 +79,7 @@ def test_bytes_that_are_cut_off_are_kept_although_the_pool_has_noticed_that_they
 
     disk.before = fail
     with pytest.raises(OSError, match="earlier sync failed"):
-        keep(files, "/data/t-0/log", 0, "/data/removed/torn")  # type: ignore[arg-type]
+        keep(files, "/data/t-0/log", 0, "/data/removed/torn")
     assert not left[0]
 
 

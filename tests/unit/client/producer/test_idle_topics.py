@@ -62,6 +62,12 @@ class Records:
         await asyncio.sleep(IDLE_S + 1)
         self.placement.on_metadata(ClusterMetadata())
 
+    def deliver(self, topic: str) -> None:
+        """Take the topic's batches off the queue, as if the broker had taken them."""
+        for batch in [one for one in self.accumulator.incomplete if one.topic == topic]:
+            self.accumulator.topics[topic].queues[0].waiting.remove(batch)
+            self.accumulator.release(batch)
+
     def appended(self, topic: str) -> int:
         return sum(batch.record_count for batch in self.accumulator.incomplete if batch.topic == topic)
 
@@ -101,9 +107,7 @@ def test_a_record_that_has_waited_for_memory_is_appended() -> None:
     async def test(records: Records) -> None:
         records.cluster.learned.set_result(None)
         await records.enqueue("t", b"1")
-        for batch in list(records.accumulator.incomplete):
-            records.accumulator.topics["t"].queues[0].waiting.remove(batch)
-            records.accumulator.release(batch)
+        records.deliver("t")
         for _ in range(2):
             await records.enqueue("full", bytes(INITIAL_SIZE - 200))
         enqueued = records.enqueue("t", b"2")
@@ -120,9 +124,7 @@ def test_an_idle_topic_is_forgotten() -> None:
         records.cluster.learned.set_result(None)
         await records.enqueue("used", b"1")
         await records.enqueue("idle", b"1")
-        for batch in [one for one in records.accumulator.incomplete if one.topic == "idle"]:
-            records.accumulator.topics["idle"].queues[0].waiting.remove(batch)
-            records.accumulator.release(batch)
+        records.deliver("idle")
         await records.become_idle()
         assert [*records.accumulator.topics] == ["used"]
 
