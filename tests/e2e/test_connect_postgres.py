@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from oncelog.connect import ConnectError, RetriableError, SourceRecord
+from oncelog.connect.connectors.postgres import server
 from support.postgres import PostgresServer
 from support.source_tasks import RunningTask, Source
 
@@ -19,8 +20,8 @@ Names = Callable[[str], str]
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
+    with PostgresServer() as started:
+        yield started
 
 
 @pytest.fixture
@@ -346,6 +347,30 @@ async def test_a_killed_server_is_connected_again(postgres: PostgresServer, data
                 while len(read) < count:
                     read += await polled(task)
     assert [key["id"] for key, _ in seen(read)] == [0, 1, 2][: len(read)]
+
+
+async def test_a_server_that_goes_away_while_a_key_is_looked_up_is_connected_again(
+    postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", database=database)
+    new, real = source(postgres, database), server.key_columns
+    ended: list[int] = []
+
+    async def key_columns(connection: Any, oid: int) -> list[str]:
+        if not ended:
+            ended.append(connection.info.backend_pid)
+            postgres.execute(f"SELECT pg_terminate_backend({ended[0]}, 10000)")
+        return await real(connection, oid)
+
+    monkeypatch.setattr(server, "key_columns", key_columns)
+    read: list[SourceRecord] = []
+    async with await new.task() as task, asyncio.timeout(60):
+        assert await task.poll() == []
+        postgres.execute("INSERT INTO t VALUES (1)", database=database)
+        while not read:
+            read += await polled(task)
+    assert ended
+    assert [key["id"] for key, _ in seen(read)] == [1]
 
 
 async def polled(task: RunningTask) -> list[SourceRecord]:

@@ -307,6 +307,8 @@ class PostgresSourceTask(SourceTask):
         return {"passes": self._passes.text()} if self._passes.until_lsn else {}
 
     async def _table(self, relation: Relation) -> TableEvents | None:
+        import psycopg
+
         from . import server
 
         if not server.is_included(f"{relation.schema}.{relation.table}", self._settings):
@@ -314,6 +316,9 @@ class PostgresSourceTask(SourceTask):
         connection = await server.connect(self._settings)
         try:
             key = await server.key_columns(connection, relation.oid)
+        except psycopg.Error as error:
+            what = f"the key of {relation.schema}.{relation.table} cannot be read"
+            raise server.failure(error, what) from error
         finally:
             await connection.close()
         return self._events.table(relation, key)
