@@ -192,6 +192,9 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
         ),
     ),
     "CreatePartitions": (each(_O.ALTER, _T.TOPIC, "topics.name"),),
+    "ElectLeaders": (whole(_O.ALTER, _T.CLUSTER),),
+    "AlterPartitionReassignments": (whole(_O.ALTER, _T.CLUSTER),),
+    "ListPartitionReassignments": (whole(_O.DESCRIBE, _T.CLUSTER),),
     # configs
     "DescribeConfigs": (each_config(_O.DESCRIBE_CONFIGS),),
     "AlterConfigs": (each_config(_O.ALTER_CONFIGS),),

@@ -23,6 +23,7 @@ from oncelog.protocol.messages.alter_client_quotas import AlterClientQuotasReque
 from oncelog.protocol.messages.alter_client_quotas import EntityData as AlteredEntity
 from oncelog.protocol.messages.alter_configs import AlterConfigsRequest
 from oncelog.protocol.messages.alter_configs import AlterConfigsResource as AlteredResource
+from oncelog.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from oncelog.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -43,6 +44,7 @@ from oncelog.protocol.messages.describe_topic_partitions import (
     TopicRequest as NamedTopic,
 )
 from oncelog.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from oncelog.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from oncelog.protocol.messages.end_txn import EndTxnRequest
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -54,6 +56,7 @@ from oncelog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdent
 from oncelog.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from oncelog.protocol.messages.list_groups import ListGroupsRequest
 from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from oncelog.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from oncelog.protocol.messages.list_transactions import ListTransactionsRequest
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from oncelog.protocol.messages.offset_commit import (
@@ -218,6 +221,9 @@ ONE_NEED = [
     ),
     *case(ListConfigResourcesRequest(), [0, 1], [need(Op.DESCRIBE_CONFIGS, Type.CLUSTER)], CLUSTER),
     *case(DescribeLogDirsRequest(None), [3, 4], [need(Op.DESCRIBE, Type.CLUSTER)], CLUSTER),
+    *case(ElectLeadersRequest(0, [TopicPartitions("t", [0])]), [0, 1, 2], [need(Op.ALTER, Type.CLUSTER)], CLUSTER),
+    *case(AlterPartitionReassignmentsRequest(), [0, 1], [need(Op.ALTER, Type.CLUSTER)], CLUSTER),
+    *case(ListPartitionReassignmentsRequest(), [0], [need(Op.DESCRIBE, Type.CLUSTER)], CLUSTER),
     *case(DescribeProducersRequest([TopicRequest("t", [0])]), [0], [need(Op.READ, Type.TOPIC, "t")], TOPIC),
     *case(DescribeTransactionsRequest(["x"]), [0], [need(Op.DESCRIBE, Type.TRANSACTIONAL_ID, "x")], ID),
     # groups

@@ -10,6 +10,11 @@ from oncelog.broker.node import BrokerNode
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.alter_configs import AlterConfigsRequest
 from oncelog.protocol.messages.alter_configs import AlterConfigsResource as ReplacedResource
+from oncelog.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from oncelog.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -27,6 +32,7 @@ from oncelog.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
+from oncelog.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from oncelog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from oncelog.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -36,6 +42,10 @@ from oncelog.protocol.messages.incremental_alter_configs import (
 )
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from oncelog.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from oncelog.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from support.raw_connection import RawConnection, batch
@@ -304,3 +314,63 @@ async def test_listed_resources_can_be_described(bootstrap: str) -> None:
         asked = [DescribeConfigsResource(item.resource_type, item.resource_name, None) for item in listed]
         described = (await wire.call(DescribeConfigsRequest(asked), 4)).results
         assert {(row.resource_type, row.error_code) for row in described if row.error_code} == set()
+
+
+@pytest.mark.parametrize("election_type", [0, 1])
+async def test_the_only_replica_is_always_elected(bootstrap: str, fresh_name: Name, election_type: int) -> None:
+    name, none = fresh_name("election"), fresh_name("none")
+    async with RawConnection(bootstrap) as wire:
+        assert (await create(wire, name, {}, 2)).error_code == 0
+        asked = [TopicPartitions(name, [1, 7, 0]), TopicPartitions(none, [0])]
+        for version in range(3):
+            if version or not election_type:
+                answer = await wire.call(ElectLeadersRequest(election_type, asked, 10_000), version)
+                needless, unknown = E.ELECTION_NOT_NEEDED, E.UNKNOWN_TOPIC_OR_PARTITION
+                assert answer.error_code == 0
+                assert elected(answer, name) == {1: needless, 7: unknown, 0: needless}
+                assert elected(answer, none) == {0: unknown}
+        every = await wire.call(ElectLeadersRequest(election_type, None, 10_000), 2)
+        assert (every.error_code, elected(every, name)) == (0, {})
+
+
+def elected(answer: ElectLeadersResponse, topic: str) -> dict[int, int]:
+    results = (one for one in answer.replica_election_results if one.topic == topic)
+    return {row.partition_id: row.error_code for one in results for row in one.partition_result}
+
+
+async def test_partitions_can_be_assigned_only_to_the_broker_that_has_them(bootstrap: str, fresh_name: Name) -> None:
+    name, none = fresh_name("assigned"), fresh_name("none")
+    cases: list[tuple[str, int, list[int] | None, ErrorCode]] = [
+        (name, 0, [1], E.NONE),
+        (name, 1, None, E.NO_REASSIGNMENT_IN_PROGRESS),
+        (name, 2, [], E.INVALID_REPLICA_ASSIGNMENT),
+        (name, 3, [2], E.INVALID_REPLICA_ASSIGNMENT),
+        (name, 4, [1, 1], E.INVALID_REPLICA_ASSIGNMENT),
+        (name, 9, [1], E.UNKNOWN_TOPIC_OR_PARTITION),
+        (none, 0, [1], E.UNKNOWN_TOPIC_OR_PARTITION),
+        (none, 1, None, E.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    async with RawConnection(bootstrap) as wire:
+        assert (await create(wire, name, {}, 5)).error_code == 0
+        topics = [
+            ReassignableTopic(one, [ReassignablePartition(index, to) for topic, index, to, _ in cases if topic == one])
+            for one in (name, none)
+        ]
+        for version in (0, 1):
+            answer = await wire.call(AlterPartitionReassignmentsRequest(10_000, True, topics), version)
+            rows = {
+                (one.name, row.partition_index): row.error_code for one in answer.responses for row in one.partitions
+            }
+            assert (answer.error_code, answer.error_message) == (0, None)
+            assert rows == {(topic, index): code for topic, index, _, code in cases}
+        for asked in (
+            None,
+            [ListPartitionReassignmentsTopics(name, [0, 9]), ListPartitionReassignmentsTopics(none, [0])],
+        ):
+            listed = await wire.call(ListPartitionReassignmentsRequest(10_000, asked), 0)
+            assert (listed.error_code, listed.error_message, listed.topics) == (0, None, [])
+
+
+async def test_an_election_of_an_unknown_type_is_refused(bootstrap: str) -> None:
+    async with RawConnection(bootstrap) as wire:
+        assert (await wire.call(ElectLeadersRequest(5, None, 10_000), 2)).error_code != 0

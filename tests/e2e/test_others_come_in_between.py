@@ -26,6 +26,11 @@ from oncelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from oncelog.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from oncelog.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from oncelog.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -53,6 +58,7 @@ from oncelog.protocol.messages.describe_topic_partitions import Cursor, Describe
 from oncelog.protocol.messages.describe_topic_partitions import TopicRequest as TopicToDescribe
 from oncelog.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from oncelog.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from oncelog.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnTopic
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -479,6 +485,17 @@ IN_SHORT_TURNS: dict[str, tuple[Callable[[], Request[Any]], int]] = {
     "FindCoordinator": (lambda: FindCoordinatorRequest(key_type=0, coordinator_keys=topic_names()), 4),
     "ListGroups": (lambda: ListGroupsRequest(states_filter=topic_names(), types_filter=topic_names()), 5),
     "DescribeProducers": (lambda: DescribeProducersRequest([TopicRequest(name, [0]) for name in topic_names()]), 0),
+    "ElectLeaders of one topic": (lambda: ElectLeadersRequest(0, [TopicPartitions("wide", [0] * ROWS)]), 2),
+    "ElectLeaders of many topics": (
+        lambda: ElectLeadersRequest(0, [TopicPartitions(name, [0]) for name in topic_names()]),
+        2,
+    ),
+    "AlterPartitionReassignments": (
+        lambda: AlterPartitionReassignmentsRequest(
+            topics=[ReassignableTopic("wide", [ReassignablePartition(0, [1])] * ROWS)]
+        ),
+        1,
+    ),
     "ListConfigResources": (lambda: ListConfigResourcesRequest([2] * ROWS), 1),
     "JoinGroup": (
         lambda: JoinGroupRequest(

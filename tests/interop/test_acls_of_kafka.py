@@ -20,6 +20,11 @@ import pytest
 from oncelog import Broker
 from oncelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from oncelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from oncelog.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from oncelog.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -36,6 +41,7 @@ from oncelog.protocol.messages.describe_producers import DescribeProducersReques
 from oncelog.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from oncelog.protocol.messages.describe_topic_partitions import TopicRequest as NamedTopic
 from oncelog.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from oncelog.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from oncelog.protocol.messages.end_txn import EndTxnRequest
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -47,6 +53,7 @@ from oncelog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdent
 from oncelog.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from oncelog.protocol.messages.list_groups import ListGroupsRequest
 from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from oncelog.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from oncelog.protocol.messages.list_transactions import ListTransactionsRequest
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from oncelog.protocol.messages.offset_commit import (
@@ -181,6 +188,11 @@ def requests(ids: dict[str, bytes]) -> Iterator[tuple[Request[Any], int]]:
     yield IncrementalAlterConfigsRequest(altered, True), 1
     yield ListConfigResourcesRequest([2]), 1
     yield DescribeLogDirsRequest([]), 4
+    for version in range(3):
+        yield ElectLeadersRequest(0, [TopicPartitions(name, [0]) for name in (*TOPICS, "none")], 9000), version
+    moved = [ReassignableTopic(name, [ReassignablePartition(0, [1])]) for name in (*TOPICS, "none")]
+    yield AlterPartitionReassignmentsRequest(9000, True, moved), 1
+    yield ListPartitionReassignmentsRequest(9000, None), 0
     yield DescribeProducersRequest([TopicRequest(name, [0]) for name in TOPICS]), 0
     # groups
     for key_type, keys in ((0, GROUPS), (1, IDS)):

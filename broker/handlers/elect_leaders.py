@@ -1,0 +1,58 @@
+"""Handle ElectLeaders: this broker, which has the only replica of each partition, is its leader already (KIP-460).
+
+As in Kafka, a request for all partitions returns only those that have no leader, that is, the offline ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from ..api.handling import RequestContext, handles
+from ..scheduling.steps import Steps
+
+PREFERRED, UNCLEAN = 0, 1
+
+_NO_LEADER: Final = {
+    PREFERRED: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+    UNCLEAN: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+}
+"""The error code of an offline partition, by the type of the election."""
+
+
+@handles(ElectLeadersRequest)
+def handle(context: RequestContext, request: ElectLeadersRequest) -> Steps[ElectLeadersResponse]:
+    if request.election_type not in _NO_LEADER:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Election type {request.election_type} does not exist. Use 0 (preferred) or 1 (unclean).",
+        )
+    offline = context.broker.replica_manager.offline_partitions()
+    response = ElectLeadersResponse()
+    asked: Iterable[tuple[str, Iterable[int]]]
+    if request.topic_partitions is None:
+        asked = ((topic, sorted(indexes)) for topic, indexes in offline.items())
+    else:
+        asked = ((item.topic, item.partitions) for item in request.topic_partitions)
+    for topic, indexes in asked:
+        result = ReplicaElectionResult(topic)
+        response.replica_election_results.append(result)
+        known = context.broker.metadata.topic(topic)
+        for index in indexes:
+            if known is None or not 0 <= index < known.partitions:
+                code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Partition {index} does not exist."
+            elif index in offline.get(topic, ()):
+                code, message = _NO_LEADER[request.election_type], "The log of the only replica is offline."
+            else:
+                code, message = ErrorCode.ELECTION_NOT_NEEDED, "The only replica is the leader already."
+            result.partition_result.append(PartitionResult(index, int(code), message))
+            yield context.rows()
+        yield 1
+    return response
