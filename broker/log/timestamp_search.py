@@ -139,6 +139,8 @@ class TimestampSearch:
 
     def _newest(self, start: int, limit: int) -> Steps[FoundRecord | None]:
         """Do one attempt of `newest`."""
+        if start >= limit:
+            return None
         best: tuple[LogSegment, int, BatchHeader, int] | None = None
         for segment in list(self._segments.from_offset(start)):
             if segment.base_offset >= limit:
@@ -256,8 +258,6 @@ def _newest_in_batch(
     segment: LogSegment, position: int, header: BatchHeader, start: int, threads: Threads | None
 ) -> Steps[int]:
     """Find the largest timestamp of the records of a batch from offset `start` on; -1 if no record is left."""
-    if header.timestamp_type:
-        return header.max_timestamp
     newest = -1
     records = _records(segment, position, header, threads)
     try:

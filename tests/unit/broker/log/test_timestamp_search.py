@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oncelog.broker.log import AppendOrigin, PartitionLog
+from oncelog.broker.log import AppendOrigin, IsolationLevel, PartitionLog
 from oncelog.broker.log.cleaner import Cleaner
 from oncelog.broker.scheduling.steps import Steps
 from oncelog.protocol.compression import Compression
 from oncelog.protocol.records import Record, decode_batch, encode_batch, encode_record
 from support.crooked_batches import many_records, packed_batch, raw_batch, with_many_headers
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import NOW, batch, open_log
+from support.logs import NOW, StandingClock, batch, open_log
 
 NEWEST = -3
 
@@ -141,3 +141,27 @@ def test_a_search_ends_when_the_partition_is_deleted() -> None:
     log.discard()
     with pytest.raises(Exception, match="was deleted"):
         steps_of(search)
+
+
+def test_no_record_of_an_open_transaction_at_the_log_start_is_found() -> None:
+    log = open_log(FaultyFileSystem())
+    log.append(batch("deleted", "open", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
+    log.flush()
+    log.delete_records_before(1)
+    assert (log.log_start_offset, log.last_stable_offset) == (1, 1)
+    assert log.offset_for_timestamp(NEWEST, IsolationLevel.READ_COMMITTED) == (-1, -1, -1)
+
+
+def test_the_newest_record_is_found_although_compaction_has_removed_the_records_of_a_batch_behind_the_start() -> None:
+    fs = FaultyFileSystem()
+    clock = StandingClock()
+    log = open_log(fs, clock=clock, cleanup_policy=("compact", "delete"), message_timestamp_type="LogAppendTime")
+    log.append(bytearray(encode_batch([Record(0, NOW, b"kept", b"1"), Record(1, NOW, b"k", b"1")])))
+    clock.now -= 10
+    log.append(batch("2"))
+    log.roll()
+    log.append(batch("3", key=b"other"))
+    log.flush()
+    assert Cleaner(fs).clean(log, 0, NOW)
+    log.delete_records_before(1)
+    assert log.offset_for_timestamp(NEWEST) == (NOW - 10, 2, 0)
