@@ -297,7 +297,7 @@ class _Loader:
         self._make_durable(end_offset)
         self._drop_deleted_segments()
         if len(self._snapshots) > 1:
-            self.producers.remove_stray_snapshots({segment.base_offset for segment in self.segments})
+            self.producers.remove_stray_snapshots([segment.base_offset for segment in self.segments])
         return end_offset
 
     def _end_sound_part(self, damage: CorruptLog, start: int, end_offset: int) -> int:

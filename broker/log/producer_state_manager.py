@@ -18,7 +18,7 @@ Invariants:
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Final
@@ -28,12 +28,13 @@ import structlog
 from ...protocol.batch_header import BatchHeader
 from ...protocol.control_records import ControlRecord, ControlType
 from ..scheduling.steps import Steps
+from ..system.descriptors import NO_SPACE
 from ..system.ports import FileSystem
 from .file_names import SNAPSHOT, parse_segment_name, segment_name
 from .producer_snapshot import CorruptSnapshot, decode_snapshot, write_snapshot
 from .producer_state import NO_EPOCH, BatchMetadata, ProducerStateEntry
 from .results import CLIENT, AbortedTxn, AppendOrigin
-from .small_files import replacing
+from .small_files import renew_file, replacing
 
 logger = structlog.get_logger(__name__)
 
@@ -292,15 +293,24 @@ class ProducerStateManager:
             if (above is not None and offset > above) or (below is not None and offset < below):
                 self.remove_snapshot(offset)
 
-    def remove_stray_snapshots(self, bases: Collection[int]) -> None:
+    def remove_stray_snapshots(self, bases: Sequence[int]) -> None:
         """Remove the snapshot files at other offsets than `bases` (the segments' base offsets), but keep the newest.
 
-        Recovery never starts from them. They remain from stops in the middle of a segment, and from compaction, which
-        joins segments.
+        Recovery needs no other ones. They remain from stops in the middle of a segment, and from compaction, which
+        joins segments. If batches at the beginning of the log were deleted, the newest file is put on disk first,
+        because the state of their producers cannot be replayed. If the disk is full, nothing is removed.
         """
-        for offset in self.snapshot_offsets()[:-1]:
-            if offset not in bases:
-                self.remove_snapshot(offset)
+        offsets = self.snapshot_offsets()
+        stray = set(offsets[:-1]).difference(bases)
+        if stray and bases[0]:
+            try:
+                renew_file(self._fs, self.snapshot_path(offsets[-1]))
+            except OSError as error:
+                if error.errno not in NO_SPACE:
+                    raise
+                return
+        for offset in stray:
+            self.remove_snapshot(offset)
 
     def remove_replaced_snapshots(self, bases: Sequence[int], later: int) -> None:
         """Remove the snapshot files of segments that compaction has joined into one. `bases` are their base offsets,

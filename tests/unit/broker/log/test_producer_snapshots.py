@@ -277,6 +277,31 @@ def test_a_snapshot_that_a_crash_has_lost_is_made_again_before_its_batches_are_d
     log.close()
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_start_removes_no_snapshot_that_is_the_only_one_on_disk(fs: FaultyFileSystem, seed: int) -> None:
+    log = open_log(fs)
+    log.append(of(1))
+    log.roll()
+    log.append(batch("plain"))
+    log.flush()
+    for name in fs.list(DIRECTORY):
+        if name.endswith(".snapshot"):
+            fs.unlink(f"{DIRECTORY}/{name}")
+    fs.kill()
+    log = open_log(fs, point=LoadPoint(same_boot=True, recovery_point=2, log_start_offset=1))
+    assert fs.exists(snapshot_at(fs, 2))  # on disk, because the producer's batch is deleted
+    log.append(batch("plain"))
+    log.flush()
+    log.close()
+    log.producers.take_snapshot()  # as a clean stop does, without a sync
+    fs.kill()
+    open_log(fs, point=LoadPoint(same_boot=True, recovery_point=3, log_start_offset=1))
+    fs.sync_directory(DIRECTORY)  # as a later flush does
+    fs.crash(random.Random(seed))
+    log = open_log(fs, point=LoadPoint(recovery_point=3, log_start_offset=1))
+    assert log.append(of(1)).duplicate
+
+
 async def test_a_snapshot_that_is_not_written_yet_is_written_before_its_batches_are_deleted(
     fs: FaultyFileSystem, manager: LogManager
 ) -> None:
