@@ -27,6 +27,7 @@ after its compaction.
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -68,6 +69,12 @@ _MOST_SEGMENTS: Final = 200
 """How many segments a new one replaces at most, because their files are renamed in one turn of the event loop."""
 
 _KEY_OVERHEAD: Final = 120
+
+_SPACE_CHECK_BYTES: Final = 8 << 20
+"""How many bytes of a new segment are written before the free space of the disk is read again. A compaction that writes
+less than this may use the reserve of the disk, because it soon frees more space than it has taken."""
+
+_INT64_MAX: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,11 @@ class CleaningPlan:
     key_bytes: int = 0
     unreadable: int = 0
 
+    @property
+    def new_horizon_ms(self) -> int:
+        """The time in ms after which a tombstone or marker that this compaction finds may be removed."""
+        return min(self.now_ms + self.delete_retention_ms, _INT64_MAX)
+
     def look_up(self) -> None:
         """Build the tables that are keyed by producer id. This takes a long time if there are very many producers."""
         self.last_offsets = {entry.producer_id: entry.last_offset for entry in self.producers}
@@ -148,8 +160,10 @@ class CleaningStopped(Exception):
 class Cleaner:
     """Compacts one log at a time: `plan`, `map_keys`, then `clean_group`, `publish` and `replace` for each group."""
 
-    def __init__(self, fs: FileSystem, max_key_bytes: int = MAX_KEY_BYTES) -> None:
+    def __init__(self, fs: FileSystem, max_key_bytes: int = MAX_KEY_BYTES, reserve_bytes: int = 0) -> None:
+        """Create a cleaner that leaves `reserve_bytes` of the disk free, except for small new segments."""
         self._fs = fs
+        self._reserve_bytes = reserve_bytes
         self._max_key_bytes = max_key_bytes
         self._stopping = threading.Event()
         self._episodes = Episodes()
@@ -325,8 +339,15 @@ class Cleaner:
         return cleaned
 
     def _copy(self, plan: CleaningPlan, cleaned: LogSegment, header: BatchHeader, batch: bytes | memoryview) -> None:
-        """Append a kept batch to the new segment."""
+        """Append a kept batch to the new segment. Raises ENOSPC if a large segment would use the disk's reserve."""
+        portion = cleaned.size // _SPACE_CHECK_BYTES
         cleaned.append(batch, len(batch), header.last_offset, header.max_timestamp, plan.index_interval_bytes)
+        if cleaned.size // _SPACE_CHECK_BYTES > portion and self._fs.free_space(plan.directory) < self._reserve_bytes:
+            raise OSError(
+                errno.ENOSPC,
+                f"the compaction of {plan.name} needs more space than is free without log.reserve.bytes ="
+                f" {self._reserve_bytes}",
+            )
 
     def _keep(
         self, plan: CleaningPlan, header: BatchHeader, batch: memoryview, *, is_last: bool
@@ -379,7 +400,7 @@ class Cleaner:
                 tombstones = tombstones or record.is_tombstone
         if not kept:
             return _rewrite(header, b"", 0, -1, None) if must_stay else None
-        new_horizon = plan.now_ms + plan.delete_retention_ms if tombstones and horizon is None else horizon
+        new_horizon = plan.new_horizon_ms if tombstones and horizon is None else horizon
         if kept == header.record_count and new_horizon == horizon:
             return batch
         base_timestamp = header.base_timestamp if new_horizon is None else new_horizon
@@ -400,10 +421,9 @@ class Cleaner:
         if has_batches:
             return batch
         if not header.has_delete_horizon:
-            horizon = plan.now_ms + plan.delete_retention_ms
             data = self._content(plan, header, batch)
-            content = select(data, skim(data, header), horizon)
-            return _rewrite(header, content, header.record_count, header.max_timestamp, horizon)
+            content = select(data, skim(data, header), plan.new_horizon_ms)
+            return _rewrite(header, content, header.record_count, header.max_timestamp, plan.new_horizon_ms)
         if must_stay or plan.now_ms < header.base_timestamp:
             return batch
         return None

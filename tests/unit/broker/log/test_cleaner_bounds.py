@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from oncelog.broker.log import AppendOrigin, PartitionLog
 from oncelog.broker.log import cleaner as cleaner_module
 from oncelog.broker.log.cleaner import Cleaner, CleaningStopped
-from oncelog.protocol.batch_header import read_batch_header
+from oncelog.protocol.batch_header import BatchHeader, read_batch_header
 from oncelog.protocol.compression import Compression, expand
+from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.record_varint import encode_varint
 from oncelog.protocol.record_walk import RecordLimits
@@ -22,6 +24,7 @@ from support.faulty_filesystem import FaultyFileSystem
 from support.logs import DATA, NOW, batch, open_log
 
 DAY_MS = 24 * 3600 * 1000
+INT64_MAX = (1 << 63) - 1
 
 
 def compacted_log(fs: FaultyFileSystem, **config: Any) -> PartitionLog:
@@ -297,3 +300,43 @@ def test_a_replay_of_a_log_that_is_deleted_meanwhile_ends_with_an_error() -> Non
     with pytest.raises(KafkaError) as caught:
         next(windows)
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_tombstones_and_markers_may_be_kept_for_ever() -> None:
+    fs = FaultyFileSystem()
+    log = compacted_log(fs, delete_retention_ms=INT64_MAX)
+    log.append(keyed("one", "a"))
+    log.append(keyed("one", None))
+    log.append(batch("b", key=b"two", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
+    log.append(bytearray(control_batch(False, 0, 1, 0, NOW)), origin=AppendOrigin.COORDINATOR)
+    for _ in range(2):
+        assert clean_all(fs, log, now_ms=NOW + 100 * DAY_MS) == log.log_end_offset
+    kept = [(header.base_offset, record.timestamp) for header, record in records(log)]
+    assert kept == [(1, NOW), (3, NOW)]
+    log.append(batch("c", key=b"three"))
+    assert clean_all(fs, log, now_ms=NOW + 100 * DAY_MS) == log.log_end_offset
+
+
+def records(log: PartitionLog) -> Iterator[tuple[BatchHeader, Record]]:
+    for header, held in log.batches():
+        for record in decode_batch(held, 0, header):
+            yield header, record
+
+
+def test_a_compaction_leaves_the_reserve_of_the_disk_alone() -> None:
+    fs = FaultyFileSystem()
+    log = open_log(fs, cleanup_policy=("compact",), segment_bytes=1 << 30, max_message_bytes=1 << 23)
+    for number in range(6):
+        log.append(keyed(f"key-{number}", "x" * (6 << 20)))
+    log.flush()
+    log.roll()
+    log.flush()
+    used = fs.used()
+    reserve = 10 << 20
+    fs.capacity = used + reserve + (14 << 20)
+    with pytest.raises(OSError, match=r"log\.reserve\.bytes") as raised:
+        Cleaner(fs, reserve_bytes=reserve).clean(log, 0, NOW)
+    assert raised.value.errno == errno.ENOSPC
+    assert (fs.used(), log.failure) == (used, None)
+    fs.capacity = used + reserve + (60 << 20)
+    assert Cleaner(fs, reserve_bytes=reserve).clean(log, 0, NOW) == log.log_end_offset
