@@ -37,3 +37,7 @@ class Episodes:
         if what in self._failing:
             self._failing.discard(what)
             logger.info("housekeeping succeeded again", what=what)
+
+    def forget(self, what: str) -> None:
+        """Forget that the job `what` was failing, because it is not needed any more."""
+        self._failing.discard(what)

@@ -182,7 +182,7 @@ class LogManager:
         self._leftovers: list[Leftover] = []
         self._intervals = (checkpoint_interval_ms, retention_check_interval_ms, cleaner_backoff_ms)
         self._cleaner_enable = cleaner_enable
-        self._cleaner = Cleaner(fs)
+        self._cleaner = Cleaner(fs, reserve_bytes=reserve_bytes)
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._cleaning: asyncio.Task[None] | None = None
         self._stop_begun = asyncio.Event()
@@ -1032,11 +1032,15 @@ class LogManager:
                 await self._clean_one(log, plan, now_ms)
             except CleaningStopped:
                 return
-            except CorruptLog as error:
-                log.fail(error)
-                logger.error("partition taken offline", partition=log.name, reason=error.message)
             except Exception as error:  # the log stays unchanged, and the next logs are compacted
-                self._episodes.failed(what, error)
+                if log.failure is not None:
+                    # The log was deleted meanwhile. A new one of its name may have files at the same paths.
+                    self._episodes.forget(what)
+                elif isinstance(error, CorruptLog):
+                    log.fail(error)
+                    logger.error("partition taken offline", partition=log.name, reason=error.message)
+                else:
+                    self._episodes.failed(what, error)
             else:
                 self._episodes.succeeded(what)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import threading
 
 import pytest
 from oncelog.broker.log import LogConfig, LogManager
+from oncelog.broker.log.cleaner import Cleaner, CleaningPlan
+from structlog.testing import capture_logs
 from support.faulty_filesystem import FaultyFileSystem
 from support.journals import failing
 from support.logs import batch, new_manager, settle, values
@@ -172,4 +175,44 @@ async def test_how_far_the_old_one_was_compacted_is_forgotten_even_if_that_fails
     assert manager.checkpoints.read(CLEANER_OFFSETS)
     manager.create("t", 0, COMPACTED)
     assert manager.checkpoints.read(CLEANER_OFFSETS) == {}
+    await manager.stop()
+
+
+@pytest.mark.parametrize("anew", [False, True])
+async def test_its_old_compaction_ends_without_a_complaint(anew: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compaction's thread finds no files at the old partition's paths, or those of the new one."""
+    fs = FaultyFileSystem()
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, COMPACTED)
+    for number in range(5):
+        log.append(batch("x" * 50, key=b"%d" % (number % 2)))
+    log.roll()
+    log.append(batch("last"))
+    await settle(manager)
+    loop = asyncio.get_running_loop()
+    entered, go = asyncio.Event(), threading.Event()
+    map_keys = Cleaner.map_keys
+
+    def held(cleaner: Cleaner, plan: CleaningPlan) -> None:
+        loop.call_soon_threadsafe(entered.set)
+        assert go.wait(20)
+        map_keys(cleaner, plan)
+
+    monkeypatch.setattr(Cleaner, "map_keys", held)
+    with capture_logs() as logs:
+        compaction = asyncio.create_task(manager._clean_all())
+        await entered.wait()
+        await manager.delete([("t", 0)])
+        if anew:
+            manager.create("t", 0, COMPACTED)
+            await flushed(manager, "new")
+        go.set()
+        await compaction
+        await settle(manager)
+    assert [entry for entry in logs if entry["log_level"] in ("warning", "error")] == []
+    if anew:
+        new = manager.get("t", 0)
+        assert new is not None
+        assert (new.failure, values(new.batches())) == (None, ["new"])
     await manager.stop()
