@@ -506,9 +506,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     )
     compression_type: str = text(
         "producer",
-        choices=("producer",),
-        doc="The compression of stored batches. The only value is producer: batches are stored as the producer"
-        " compressed them.",
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        doc="Accepted without effect, because batches are stored as the producer compressed them.",
         dynamic=True,
     )
     compression_gzip_level: int = integer(

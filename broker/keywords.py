@@ -335,10 +335,8 @@ class BrokerKeywords(TypedDict, total=False):
     """The maximum number of batches of more than 1 MiB decompressed size that are checked at the same time. Each
     may use `max.decompressed.bytes` of memory.
     """
-    compression_type: Literal["producer"]
-    """The compression of stored batches. The only value is producer: batches are stored as the producer compressed
-    them.
-    """
+    compression_type: Literal["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]
+    """Accepted without effect, because batches are stored as the producer compressed them."""
     compression_gzip_level: int
     """Accepted without effect, because batches are stored as the producer compressed them."""
     compression_lz4_level: int

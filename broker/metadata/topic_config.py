@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from ...protocol.record_walk import RecordLimits
-from ...settings import ConfigError, Setting, Table, at_least, long
+from ...settings import ConfigError, Setting, Table, at_least, boolean, long, text_list
 from ..config import BrokerConfig
 from ..log import LogConfig
 
@@ -15,6 +16,17 @@ from ..log import LogConfig
 def _as_broker(name: str) -> Any:
     """Declare a topic setting like the broker setting `name`. A topic that does not set it uses the broker's value."""
     return replace(BrokerConfig.rows[name], aliases=(), dynamic=False, synonyms=(name,))
+
+
+def _throttled_replicas(value: list[str]) -> str | None:
+    """Check the value of a `*.replication.throttled.replicas` setting as Kafka does."""
+    if value == ["*"] or all(re.fullmatch(r"\d+:\d+", item) for item in value):
+        return None
+    return "is neither * nor a list of partition:broker"
+
+
+def _no_remote_storage(value: bool) -> str | None:
+    return "asks for tiered storage, which this broker does not have" if value else None
 
 
 class TopicConfig(Table):
@@ -29,7 +41,19 @@ class TopicConfig(Table):
     file_delete_delay_ms: int = _as_broker("log.segment.delete.delay.ms")
     flush_messages: int = _as_broker("log.flush.interval.messages")
     flush_ms: int = _as_broker("log.flush.interval.ms")
+    follower_replication_throttled_replicas: list[str] = text_list(
+        [], _throttled_replicas, doc="Accepted without effect, because a partition has a single replica."
+    )
     index_interval_bytes: int = _as_broker("log.index.interval.bytes")
+    leader_replication_throttled_replicas: list[str] = text_list(
+        [], _throttled_replicas, doc="Accepted without effect, because a partition has a single replica."
+    )
+    local_retention_bytes: int = long(
+        -2, at_least(-2), doc="Accepted without effect, because all segments are on the local disk."
+    )
+    local_retention_ms: int = long(
+        -2, at_least(-2), doc="Accepted without effect, because all segments are on the local disk."
+    )
     max_compaction_lag_ms: int = _as_broker("log.cleaner.max.compaction.lag.ms")
     max_message_bytes: int = _as_broker("message.max.bytes")
     message_timestamp_after_max_ms: int = _as_broker("log.message.timestamp.after.max.ms")
@@ -39,6 +63,15 @@ class TopicConfig(Table):
     min_compaction_lag_ms: int = _as_broker("log.cleaner.min.compaction.lag.ms")
     min_insync_replicas: int = _as_broker("min.insync.replicas")
     preallocate: bool = _as_broker("log.preallocate")
+    remote_log_copy_disable: bool = boolean(
+        False, doc="Accepted without effect, because all segments are on the local disk."
+    )
+    remote_log_delete_on_disable: bool = boolean(
+        False, doc="Accepted without effect, because all segments are on the local disk."
+    )
+    remote_storage_enable: bool = boolean(
+        False, _no_remote_storage, doc="Can only be false, because all segments are on the local disk."
+    )
     retention_bytes: int = _as_broker("log.retention.bytes")
     retention_ms: int = long(
         604800000,

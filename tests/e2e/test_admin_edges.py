@@ -374,3 +374,33 @@ async def test_partitions_can_be_assigned_only_to_the_broker_that_has_them(boots
 async def test_an_election_of_an_unknown_type_is_refused(bootstrap: str) -> None:
     async with RawConnection(bootstrap) as wire:
         assert (await wire.call(ElectLeadersRequest(5, None, 10_000), 2)).error_code != 0
+
+
+OF_ANOTHER_CLUSTER = {
+    "compression.type": "lz4",
+    "remote.storage.enable": "false",
+    "local.retention.ms": "-2",
+    "local.retention.bytes": "-2",
+    "leader.replication.throttled.replicas": "",
+    "follower.replication.throttled.replicas": "0:1,2:3",
+    "retention.ms": "77777777",
+}
+"""Settings as MirrorMaker and other tools copy them from the topics of another cluster."""
+
+
+async def test_a_topic_can_have_the_settings_of_another_cluster(bootstrap: str, fresh_name: Name) -> None:
+    name = fresh_name("copied")
+    async with RawConnection(bootstrap) as wire:
+        created = await create(wire, name, OF_ANOTHER_CLUSTER)
+        assert (created.error_code, created.error_message) == (0, None)
+        asked = DescribeConfigsResource(TOPIC, name, list(OF_ANOTHER_CLUSTER))
+        (described,) = (await wire.call(DescribeConfigsRequest([asked]), 4)).results
+        assert {row.name: row.value for row in described.configs} == OF_ANOTHER_CLUSTER
+        assert {row.config_source for row in described.configs} == {DYNAMIC_TOPIC_CONFIG}
+        for setting, value in (
+            ("compression.type", "lz5"),
+            ("remote.storage.enable", "true"),
+            ("local.retention.ms", "-3"),
+            ("leader.replication.throttled.replicas", "0:x"),
+        ):
+            assert (await alter(wire, name, (setting, SET, value))).error_code == E.INVALID_CONFIG
