@@ -282,6 +282,7 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
     ),
     "ListTransactions": (inside(_O.DESCRIBE, _T.TRANSACTIONAL_ID, "each transactional id", "the id is left out"),),
     # the cluster
+    "AlterReplicaLogDirs": (whole(_O.ALTER, _T.CLUSTER),),
     "DescribeLogDirs": (whole(_O.DESCRIBE, _T.CLUSTER),),
     "DescribeAcls": (whole(_O.DESCRIBE, _T.CLUSTER),),
     "CreateAcls": (whole(_O.ALTER, _T.CLUSTER),),

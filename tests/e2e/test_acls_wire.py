@@ -24,6 +24,11 @@ from oncelog.protocol.messages.alter_client_quotas import EntityData as AlteredE
 from oncelog.protocol.messages.alter_configs import AlterConfigsRequest
 from oncelog.protocol.messages.alter_configs import AlterConfigsResource as AlteredResource
 from oncelog.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from oncelog.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from oncelog.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -221,6 +226,12 @@ ONE_NEED = [
     ),
     *case(ListConfigResourcesRequest(), [0, 1], [need(Op.DESCRIBE_CONFIGS, Type.CLUSTER)], CLUSTER),
     *case(DescribeLogDirsRequest(None), [3, 4], [need(Op.DESCRIBE, Type.CLUSTER)], CLUSTER),
+    *case(
+        AlterReplicaLogDirsRequest([AlterReplicaLogDir("/", [AlterReplicaLogDirTopic("t", [0])])]),
+        [1, 2],
+        [need(Op.ALTER, Type.CLUSTER)],
+        CLUSTER,
+    ),
     *case(ElectLeadersRequest(0, [TopicPartitions("t", [0])]), [0, 1, 2], [need(Op.ALTER, Type.CLUSTER)], CLUSTER),
     *case(AlterPartitionReassignmentsRequest(), [0, 1], [need(Op.ALTER, Type.CLUSTER)], CLUSTER),
     *case(ListPartitionReassignmentsRequest(), [0], [need(Op.DESCRIBE, Type.CLUSTER)], CLUSTER),

@@ -15,6 +15,11 @@ from oncelog.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from oncelog.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from oncelog.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -404,3 +409,31 @@ async def test_a_topic_can_have_the_settings_of_another_cluster(bootstrap: str, 
             ("leader.replication.throttled.replicas", "0:x"),
         ):
             assert (await alter(wire, name, (setting, SET, value))).error_code == E.INVALID_CONFIG
+
+
+async def test_replicas_stay_in_the_only_data_directory(bootstrap: str, fresh_name: Name) -> None:
+    name, none = fresh_name("placed"), fresh_name("none")
+    async with RawConnection(bootstrap) as wire:
+        assert (await create(wire, name, {}, 3)).error_code == 0
+        for index in range(3):
+            assert (await wire.produce(name, batch(b"x"), partition=index)).error_code == 0
+        (directory,) = (await wire.call(DescribeLogDirsRequest([]), 4)).results
+        dirs = [
+            AlterReplicaLogDir(
+                directory.log_dir, [AlterReplicaLogDirTopic(name, [0, 9]), AlterReplicaLogDirTopic(none, [0])]
+            ),
+            AlterReplicaLogDir("/elsewhere", [AlterReplicaLogDirTopic(name, [1])]),
+        ]
+        for version in (1, 2):
+            answer = await wire.call(AlterReplicaLogDirsRequest(dirs), version)
+            rows = {
+                (one.topic_name, row.partition_index): row.error_code
+                for one in answer.results
+                for row in one.partitions
+            }
+            assert rows == {
+                (name, 0): E.NONE,
+                (name, 1): E.LOG_DIR_NOT_FOUND,
+                (name, 9): E.UNKNOWN_TOPIC_OR_PARTITION,
+                (none, 0): E.UNKNOWN_TOPIC_OR_PARTITION,
+            }

@@ -31,6 +31,11 @@ from oncelog.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from oncelog.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from oncelog.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -488,6 +493,10 @@ IN_SHORT_TURNS: dict[str, tuple[Callable[[], Request[Any]], int]] = {
     "ElectLeaders of one topic": (lambda: ElectLeadersRequest(0, [TopicPartitions("wide", [0] * ROWS)]), 2),
     "ElectLeaders of many topics": (
         lambda: ElectLeadersRequest(0, [TopicPartitions(name, [0]) for name in topic_names()]),
+        2,
+    ),
+    "AlterReplicaLogDirs": (
+        lambda: AlterReplicaLogDirsRequest([AlterReplicaLogDir("/", [AlterReplicaLogDirTopic("wide", [0] * ROWS)])]),
         2,
     ),
     "AlterPartitionReassignments": (

@@ -25,6 +25,11 @@ from oncelog.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from oncelog.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from oncelog.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -193,6 +198,7 @@ def requests(ids: dict[str, bytes]) -> Iterator[tuple[Request[Any], int]]:
     moved = [ReassignableTopic(name, [ReassignablePartition(0, [1])]) for name in (*TOPICS, "none")]
     yield AlterPartitionReassignmentsRequest(9000, True, moved), 1
     yield ListPartitionReassignmentsRequest(9000, None), 0
+    yield AlterReplicaLogDirsRequest([AlterReplicaLogDir("/", [AlterReplicaLogDirTopic("t", [0])])]), 2
     yield DescribeProducersRequest([TopicRequest(name, [0]) for name in TOPICS]), 0
     # groups
     for key_type, keys in ((0, GROUPS), (1, IDS)):

@@ -1,0 +1,44 @@
+"""Handle AlterReplicaLogDirs: accept the directory in which each replica lies anyway (KIP-113).
+
+There is one data directory, so a replica can be moved nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from ..api.handling import RequestContext, handles
+from ..scheduling.steps import Steps
+
+
+@handles(AlterReplicaLogDirsRequest)
+def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -> Steps[AlterReplicaLogDirsResponse]:
+    broker = context.broker
+    path = os.path.abspath(broker.data_dir)
+    offline = broker.replica_manager.offline_partitions()
+    results: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for directory in request.dirs:
+        for item in directory.topics:
+            known = broker.metadata.topic(item.name)
+            result = results.setdefault(item.name, AlterReplicaLogDirTopicResult(item.name))
+            for index in item.partitions:
+                if directory.path != path:
+                    code = ErrorCode.LOG_DIR_NOT_FOUND
+                elif known is None or not 0 <= index < known.partitions:
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif broker.log_manager.failed is not None or index in offline.get(item.name, ()):
+                    code = ErrorCode.KAFKA_STORAGE_ERROR
+                else:
+                    code = ErrorCode.NONE
+                result.partitions.append(AlterReplicaLogDirPartitionResult(index, int(code)))
+                yield context.rows()
+            yield 1
+        yield 1
+    return AlterReplicaLogDirsResponse(results=list(results.values()))
