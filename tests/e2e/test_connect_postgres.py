@@ -221,6 +221,36 @@ async def test_an_interrupted_snapshot_repeats_no_change_that_its_rows_contain(
     assert names == ["x", "y", "z"]
 
 
+@pytest.mark.parametrize(
+    "rewrite",
+    [
+        "ALTER TABLE b ALTER name TYPE bigint USING 7",
+        "ALTER TABLE b ADD COLUMN at timestamptz DEFAULT clock_timestamp()",
+        "CREATE TABLE c (LIKE b INCLUDING ALL); INSERT INTO c TABLE b; DROP TABLE b; ALTER TABLE c RENAME TO b",
+        "VACUUM FULL b",
+        "TRUNCATE b",
+    ],
+)
+async def test_a_table_that_is_rewritten_before_the_snapshot_reads_it_keeps_its_rows(
+    postgres: PostgresServer, database: str, rewrite: str
+) -> None:
+    postgres.execute(
+        "CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a SELECT generate_series(1, 4)",
+        "CREATE TABLE b (id int PRIMARY KEY, name text)", "INSERT INTO b SELECT n, 'x' FROM generate_series(1, 4) n",
+        database=database,
+    )  # fmt: skip
+    new = source(postgres, database, snapshot_fetch_size="2")
+    async with await new.task() as task, asyncio.timeout(60):
+        read = await task.poll()
+        postgres.execute(rewrite, "ALTER PUBLICATION oncelog SET TABLE a, b", "INSERT INTO b (id) VALUES (5)",
+                         database=database)  # fmt: skip
+        while ("c", 5) not in ops(read) and ("r", 5) not in ops(read):
+            read += await polled(task)
+    rows = {(id_,) for (id_,) in postgres.execute("SELECT id FROM b", database=database)}
+    assert set(replayed(seen([record for record in read if record.topic == "shop.public.b"]))) == rows
+    assert ops(read).count(("r", 1)) == (1 if rewrite == "TRUNCATE b" else 2)  # of a, and of b
+
+
 async def test_the_server_keeps_what_is_not_committed_in_kafka(postgres: PostgresServer, database: str) -> None:
     postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", database=database)
     new = source(postgres, database, snapshot_mode="never")

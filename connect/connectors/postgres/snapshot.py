@@ -3,6 +3,9 @@
 An interrupted snapshot continues after the last row that it read of a table with a key; a table without a key is read
 again from its start. The rows are then newer than the slot, whose stream repeats the changes in between. `passes`
 tells which changes the rows contain already.
+
+ALTER TABLE may rewrite a table whose rows were not read yet. The transaction sees none of the new rows, and the stream
+does not have them either, so the snapshot is interrupted and continues in a new transaction.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import sql
 
+from ...errors import RetriableError
 from .passes import Pass
 from .pgoutput import Relation, RelationColumn, Tuple, lsn_number
 from .server import Table, connect, failure
@@ -112,7 +116,25 @@ class Snapshot:
                 statement += sql.SQL(" WHERE ({}) > ({})").format(keys, after)
             statement += sql.SQL(" ORDER BY {}").format(keys)
         await self._execute(statement)
+        await self._check_unchanged(table)
         return Relation(0, table.schema, table.name, "d", tuple(columns))
+
+    async def _check_unchanged(self, table: Table) -> None:
+        """Raise RetriableError if the open cursor reads another file than the transaction sees in the catalog.
+
+        The functions return the current state, which the lock of the cursor keeps until the transaction ends.
+        """
+        cursor = await self._execute(
+            sql.SQL(
+                "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = {} AND "
+                "c.relname = {} AND c.oid = {}::regclass AND c.relfilenode = pg_relation_filenode(c.oid)"
+            ).format(sql.Literal(table.schema), sql.Literal(table.name), sql.Literal(table.identifier.as_string()))
+        )
+        if await cursor.fetchone() is None:
+            raise RetriableError(
+                f"table {table.full_name} was rewritten or replaced before the snapshot read it; the snapshot "
+                "continues with its new rows"
+            )
 
     async def _fetch(self) -> list[Tuple]:
         size: int = self._settings["snapshot.fetch.size"]
