@@ -90,7 +90,8 @@ async def test_rows_come_first_and_then_changes(
     assert ops(changes) == [("c", 3), ("u", 2), ("d", 1), None, ("d", 3), None, ("c", 4)]
     source_of = plain(changes[0].value)["source"]
     assert (source_of["db"], source_of["schema"], source_of["table"]) == (database, "public", "t")
-    assert changes[0].source_offset == {"lsn": source_of["lsn"], "event": 1}
+    ((system,),) = postgres.execute("SELECT system_identifier::text FROM pg_control_system()")
+    assert changes[0].source_offset == {"lsn": source_of["lsn"], "event": 1, "system": system}
     for record in changes:
         if record.value is not None:
             record.value.check()
@@ -331,9 +332,8 @@ async def test_large_values_that_did_not_change(postgres: PostgresServer, databa
 
 async def test_columns_may_come_and_go(postgres: PostgresServer, database: str) -> None:
     postgres.execute("CREATE TABLE t (id int PRIMARY KEY, name text)", database=database)
-    new = source(postgres, database)
+    new = source(postgres, database, snapshot_mode="never")
     await started(new)
-    new.config["snapshot.mode"] = "never"
     postgres.execute(
         "INSERT INTO t VALUES (1, 'a')",
         "ALTER TABLE t ADD COLUMN more int DEFAULT 7",
@@ -441,6 +441,80 @@ async def test_a_lost_slot_is_said(postgres: PostgresServer, database: str) -> N
     async with await new.task() as task:
         with pytest.raises(ConnectError, match=f"slot {database} was dropped or invalidated, so the changes after"):
             await task.poll()
+
+
+async def test_a_slot_of_another_connector_is_refused(postgres: PostgresServer, database: str) -> None:
+    postgres.execute(
+        "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)",
+        "INSERT INTO b VALUES (1)", database=database,
+    )  # fmt: skip
+    first = source(postgres, database, topic_prefix="first", table_include_list=r"public\.a")
+    assert ops(await first.read(1)) == [("r", 1)]
+    postgres.execute("INSERT INTO a VALUES (2)", database=database)
+    async with await source(postgres, database, topic_prefix="second", table_include_list=r"public\.b").task() as task:
+        with pytest.raises(ConnectError, match=f"slot {database} exists, .* set slot.name to") as failure:
+            await task.poll()
+    assert not isinstance(failure.value, RetriableError)
+    assert ops(await first.read(1)) == [("c", 2)]
+
+
+async def test_a_task_that_stops_before_a_record_is_committed_begins_anew(
+    postgres: PostgresServer, database: str
+) -> None:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", database=database)
+    new = source(postgres, database)
+    await started(new)
+    assert slots(postgres, database) == []
+    postgres.execute("INSERT INTO t VALUES (1)", database=database)
+    async with await new.task() as task, asyncio.timeout(60):
+        assert ops(await task.poll()) == [("r", 1)]  # not committed
+    assert ops(await new.read(1)) == [("r", 1)]
+    assert slots(postgres, database) == [(database,)]
+    postgres.execute("INSERT INTO t VALUES (2)", database=database)
+    assert ops(await new.read(1)) == [("c", 2)]
+
+
+async def test_a_task_that_stops_while_its_slot_is_created_leaves_no_slot(
+    postgres: PostgresServer, database: str
+) -> None:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", database=database)
+    creating = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'CREATE_REPLICATION_SLOT%' AND state = 'active'"
+    with postgres.connect(database) as connection, connection.transaction():
+        connection.execute("INSERT INTO t VALUES (1)")  # the server waits for the end of this transaction
+        async with await source(postgres, database).task() as task, asyncio.timeout(60):
+            polling = asyncio.create_task(task.poll())
+            while not slots(postgres, database):
+                await asyncio.sleep(0.01)
+            polling.cancel()
+            await asyncio.gather(polling, return_exceptions=True)
+    async with asyncio.timeout(60):
+        while postgres.execute(creating):
+            await asyncio.sleep(0.01)
+    assert slots(postgres, database) == []
+
+
+def slots(postgres: PostgresServer, database: str) -> list[tuple[Any, ...]]:
+    return postgres.execute(f"SELECT slot_name FROM pg_replication_slots WHERE database = '{database}'")
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"system": "1"}, "the offset belongs to the database cluster 1, but the server belongs to"),
+        ({"lsn": 1 << 60}, "the offset is at 10000000/0, but the server's log ends at"),
+    ],
+)
+async def test_an_offset_of_another_server_is_refused(
+    postgres: PostgresServer, database: str, other: dict[str, Any], message: str
+) -> None:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)", database=database)
+    new = source(postgres, database)
+    (row,) = await new.read(1)
+    new.offsets.commit([row.replace(source_offset={**(row.source_offset or {}), **other})])
+    async with await new.task() as task:
+        with pytest.raises(ConnectError, match=message) as failure:
+            await task.poll()
+    assert not isinstance(failure.value, RetriableError)
 
 
 async def test_a_slot_in_use_is_waited_for(postgres: PostgresServer, database: str) -> None:

@@ -125,9 +125,10 @@ class Source:
                 if batch and keep is None:
                     self.offsets.commit(batch)
                     await task.commit(batch)
-        if keep is not None:
-            records = records[:keep]
-            self.offsets.commit(records)
+            if keep is not None:
+                records = records[:keep]
+                self.offsets.commit(records)
+                await task.commit(records)
         return records
 
     async def nothing(self, polls: int = 3) -> None:

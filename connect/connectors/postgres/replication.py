@@ -31,6 +31,13 @@ class NewSlot(NamedTuple):
     snapshot: str
 
 
+class System(NamedTuple):
+    """A database cluster: its unique identifier, and the log position up to which its log is on disk."""
+
+    identifier: str
+    lsn: int
+
+
 class Replication:
     """A connection in replication mode. Errors of the server become RetriableError or ConnectError."""
 
@@ -52,10 +59,17 @@ class Replication:
         if connection is not None:
             await connection.close()
 
+    async def system(self) -> System:
+        """Return the cluster to which the server belongs."""
+        result = await self._command("IDENTIFY_SYSTEM")
+        identifier, _, lsn, *_ = (result.get_value(0, index) or b"" for index in range(3))
+        return System(identifier.decode(), lsn_number(lsn.decode()))
+
     async def create_slot(self) -> NewSlot:
         """Create the slot and return it. Its snapshot is valid until the next command on this connection.
 
-        The command waits for the transactions that are open now.
+        The command waits for the transactions that are open now. If the connection is closed meanwhile, the server
+        creates no slot.
         """
         name = self._settings["slot.name"]
         result = await self._command(f'CREATE_REPLICATION_SLOT "{name}" LOGICAL pgoutput EXPORT_SNAPSHOT')

@@ -238,9 +238,16 @@ async def free_slot(connection: psycopg.AsyncConnection[Any], settings: Mapping[
     )
 
 
-async def drop_slot(connection: psycopg.AsyncConnection[Any], name: str) -> None:
-    """Drop a replication slot."""
-    await connection.execute("SELECT pg_drop_replication_slot(%s)", (name,))
+async def drop_slot(settings: Mapping[str, Any]) -> None:
+    """Drop the slot if it exists, once it is not in use; raises RetriableError, ConnectError."""
+    connection = await connect(settings)
+    try:
+        if await free_slot(connection, settings) is not None:
+            await connection.execute("SELECT pg_drop_replication_slot(%s)", (settings["slot.name"],))
+    except psycopg.Error as error:
+        raise failure(error, f"slot {settings['slot.name']} cannot be dropped") from error
+    finally:
+        await connection.close()
 
 
 async def key_columns(connection: psycopg.AsyncConnection[Any], oid: int) -> list[str]:

@@ -4,8 +4,13 @@ The source partition is {"server": topic.prefix}. An offset in the snapshot is {
 or "done"}. The offset of a change is {"lsn": the transaction's commit position, "event": number of its changes that are
 done}, because transactions are streamed in the order of their commits. If a change becomes several records, the last of
 them has this offset, and the others have the offset before the change. After an interrupted snapshot, both kinds of
-offsets also have "passes", until the stream is past the last change that the snapshot may contain. The server may
-forget a transaction once its last record is committed in Kafka.
+offsets also have "passes", until the stream is past the last change that the snapshot may contain. Each offset has
+"system", the identifier of the database cluster to whose log it belongs. The server may forget a transaction once its
+last record is committed in Kafka.
+
+Nothing in the server says to which connector a slot belongs. Therefore, a task with snapshot.mode=initial uses an
+existing slot only if it has an offset, and otherwise fails. It drops the slot that it has created if it stops before
+any of its records is committed, so that a restart begins anew.
 """
 
 from __future__ import annotations
@@ -28,7 +33,7 @@ from .pgoutput import UNCHANGED, Begin, Commit, Delete, Insert, Relation, Trunca
 from .settings import SETTINGS
 
 if TYPE_CHECKING:
-    from .replication import Replication
+    from .replication import Replication, System
     from .snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -58,6 +63,10 @@ class PostgresSourceTask(SourceTask):
         """The position of the last change that became a record, on this connection or an earlier one."""
         self._open: deque[tuple[tuple[int, int], int]] = deque()
         """The transactions that the server must keep: (position of the last record, end LSN)."""
+        self._system = ""
+        """The identifier of the database cluster."""
+        self._slot_is_new = False
+        """Whether this task created the slot, for a snapshot."""
         self._failures = 0
         self._snapshot_rows = 0
         self._progress_at = 0.0
@@ -105,8 +114,17 @@ class PostgresSourceTask(SourceTask):
             self._confirm(self._replication)
 
     async def stop(self) -> None:
-        """Disconnect; the slot is kept."""
+        """Disconnect. The slot is kept, unless this task created it and none of its records was committed."""
         await self._disconnect()
+        if self._slot_is_new and self._committed is None:
+            from . import server
+
+            name = self._settings["slot.name"]
+            try:
+                await server.drop_slot(self._settings)
+                log.info("dropped slot %s, because no record was committed", name)
+            except ConnectError as error:
+                log.warning("slot %s cannot be dropped; drop it before the task starts again: %s", name, error)
 
     # -- where to begin
 
@@ -131,22 +149,26 @@ class PostgresSourceTask(SourceTask):
             await server.prepare_publication(connection, self._settings, tables)
             name, offset = self._settings["slot.name"], self._offset
             initial = self._settings["snapshot.mode"] == "initial"
+            await replication.connect()
+            self._check_system(await replication.system())
             if offset is not None and (slot is None or slot.lost):
                 raise ConnectError(
                     f"slot {name} was dropped or invalidated, so the changes after {lsn_text(offset['lsn'])} are lost. "
                     "Drop the slot if it still exists, stop the connector, and delete its offsets for a new snapshot"
                 )
             if slot is not None and offset is None and initial:
-                log.warning("slot %s exists, but its connector has no offset: replacing it, with a new snapshot", name)
-                await server.drop_slot(connection, name)
-                slot = None
-            await replication.connect()
+                raise ConnectError(
+                    f"slot {name} exists, but this connector has no offset. The slot may belong to another connector: "
+                    "set slot.name to a name of its own. If no other connector needs the slot, drop it instead: "
+                    f"SELECT pg_drop_replication_slot('{name}')"
+                )
             snapshot = None
             if slot is None:
                 created = await replication.create_slot()
+                self._slot_is_new = initial
                 if initial:
                     log.info("created slot %s; the snapshot reads %d table(s)", name, len(tables))
-                    self._offset = {"snapshot": True, "lsn": created.lsn}
+                    self._offset = {"snapshot": True, "lsn": created.lsn, "system": self._system}
                     snapshot = Snapshot(self._settings, tables)
                     await snapshot.start(created.snapshot)
             elif offset is not None and offset.get("snapshot"):
@@ -166,6 +188,23 @@ class PostgresSourceTask(SourceTask):
         self._replication, self._snapshot = replication, snapshot
         if snapshot is None:
             self._reporting = asyncio.create_task(self._report(replication))
+
+    def _check_system(self, system: System) -> None:
+        """Raise ConnectError if the offset belongs to the log of another database cluster, or to a lost part of it."""
+        self._system, offset = system.identifier, self._offset
+        if offset is None:
+            return
+        remedy = "Stop the connector, delete its offsets for a new snapshot, and drop the slot on this server"
+        if offset.get("system", system.identifier) != system.identifier:
+            raise ConnectError(
+                f"the offset belongs to the database cluster {offset['system']}, but the server belongs to "
+                f"{system.identifier}, so the changes in between are unknown. {remedy}"
+            )
+        if offset["lsn"] > system.lsn:
+            raise ConnectError(
+                f"the offset is at {lsn_text(offset['lsn'])}, but the server's log ends at {lsn_text(system.lsn)}: "
+                f"this is another server, or an older state of it. {remedy}"
+            )
 
     async def _disconnect(self) -> None:
         reporting, self._reporting = self._reporting, None
@@ -196,7 +235,13 @@ class PostgresSourceTask(SourceTask):
             self._passes.add(self._pass)
             self._pass = None
         table = self._events.table(batch.relation, batch.table.key)
-        place = {"snapshot": True, "lsn": lsn, "table": batch.table.full_name, **self._passes_offset()}
+        place = {
+            "snapshot": True,
+            "lsn": lsn,
+            "system": self._system,
+            "table": batch.table.full_name,
+            **self._passes_offset(),
+        }
         origin = Origin(int(time.time() * 1000), lsn, snapshot=True)
         records = [
             self._events.upsert(table, "r", row, None, origin, place if key is None else {**place, "key": key})
@@ -301,7 +346,7 @@ class PostgresSourceTask(SourceTask):
     def _offset_of(self, begin: Begin) -> dict[str, Any]:
         """Return the source offset of the current change."""
         passes = self._passes_offset() if begin.commit_lsn <= self._passes.until_lsn else {}
-        return {"lsn": begin.commit_lsn, "event": self._event, **passes}
+        return {"lsn": begin.commit_lsn, "event": self._event, "system": self._system, **passes}
 
     def _passes_offset(self) -> dict[str, Any]:
         return {"passes": self._passes.text()} if self._passes.until_lsn else {}
