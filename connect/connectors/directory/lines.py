@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import itertools
 import os
 import zlib
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from typing import BinaryIO, Final
 
 from ...errors import ConnectError
+from ..line_splitter import BATCH_BYTES, LineSplitter, LongLineError
 from .scanning import FileId
 
 _CHUNK: Final = 1 << 18
@@ -25,7 +25,11 @@ class IncompleteFileError(Exception):
 
 
 class LineFile:
-    """An open file. `complete` is True once a gz file was read to its end, so that no line can follow."""
+    """An open file.
+
+    `ended` is True if the last call of `lines` has found the end of the file. `complete` is True once a gz file was
+    read to its end, so that no line can follow.
+    """
 
     def __init__(self, path: str, max_line_bytes: int) -> None:
         """Open the file; raises OSError."""
@@ -34,9 +38,12 @@ class LineFile:
         self.compressed = path.endswith(".gz")
         self._raw = open(path, "rb", buffering=0)  # noqa: SIM115
         self._file: BinaryIO = gzip.GzipFile(fileobj=self._raw) if self.compressed else self._raw  # type: ignore[assignment]
-        self._rest = b""
+        self._splitter = LineSplitter(max_line_bytes)
+        """The data that was read and not returned."""
         self._at = 0
+        """The position after the data that was returned."""
         self.complete = False
+        self.ended = False
 
     def id(self) -> FileId:
         """Return the identity of the open file."""
@@ -55,20 +62,29 @@ class LineFile:
     def lines(self, position: int, limit: int) -> list[bytes]:
         """Return up to `limit` complete lines from a position, including their line ends.
 
-        The last line of a complete gz file needs no line end. Raises ConnectError for a line that is too long, and
-        IncompleteFileError for a gz file that is still being written.
+        Returns fewer lines if they have BATCH_BYTES, or before a line that is too long. The last line of a complete gz
+        file needs no line end. Raises ConnectError if the first line is too long, and IncompleteFileError for a gz file
+        that is still being written.
         """
         self._seek(position)
-        lines = self._split()
-        while len(lines) < limit and (data := self._read()):
-            self._rest += data
-            lines = self._split()
-        lines = lines[:limit]
-        taken = sum(map(len, lines))
-        if self.complete and len(lines) < limit and len(self._rest) > taken:
-            lines.append(self._rest[taken:])
-            taken = len(self._rest)
-        self._rest, self._at = self._rest[taken:], self._at + taken
+        lines: list[bytes] = []
+        end = position + BATCH_BYTES
+        self.ended = False
+        while len(lines) < limit and self._at < end:
+            try:
+                line = self._next()
+            except LongLineError:
+                if lines:
+                    break
+                raise ConnectError(
+                    f"{self.path}: the line at byte {position} is longer than {self._max} bytes: raise max.line.bytes, "
+                    "or exclude the file"
+                ) from None
+            if line is None:
+                self.ended = True
+                break
+            lines.append(line)
+            self._at += len(line)
         return lines
 
     def fingerprint(self) -> str | None:
@@ -84,9 +100,9 @@ class LineFile:
         start = position - line_bytes
         if self.compressed:
             self._seek(start)
-            while len(self._rest) < line_bytes and (data := self._read()):
-                self._rest += data
-            line = self._rest[:line_bytes]
+            while self._splitter.size < line_bytes and (data := self._read()):
+                self._splitter.feed(data)
+            line = self._splitter.peek()[:line_bytes]
         else:
             line = os.pread(self._raw.fileno(), line_bytes, start)
         return len(line) == line_bytes and zlib.crc32(line) == crc
@@ -97,34 +113,33 @@ class LineFile:
         Raises IncompleteFileError for a gz file that is still being written.
         """
         self._seek(0)
-        while data := self._rest or self._read():
+        while data := self._splitter.take() or self._read():
             self._at += len(data)
-            self._rest = b""
             yield data
 
-    def _split(self) -> list[bytes]:
-        lines = self._rest.splitlines(keepends=True)
-        if any(len(line) > self._max for line in lines):
-            before = sum(map(len, itertools.takewhile(lambda line: len(line) <= self._max, lines)))
-            raise ConnectError(
-                f"{self.path}: the line at byte {self._at + before} is longer than {self._max} bytes: raise "
-                "max.line.bytes, or exclude the file"
-            )
-        if lines and not lines[-1].endswith(b"\n"):
-            lines.pop()  # the line is not complete yet
-        return lines
+    def _next(self) -> bytes | None:
+        """Return the next line, or None if the file ends before the end of a line."""
+        while (line := self._splitter.next()) is None and (data := self._read()):
+            self._splitter.feed(data)
+        if line is None and self.complete:
+            return self._splitter.take() or None
+        return line
 
     def _seek(self, position: int) -> None:
-        if self.compressed and position >= self._at:
-            while self._at + len(self._rest) < position and (data := self._read()):
-                self._at += len(self._rest)
-                self._rest = data
-            skipped = min(position - self._at, len(self._rest))
-            self._at, self._rest = self._at + skipped, self._rest[skipped:]
-        elif position != self._at:
+        if position == self._at:
+            return
+        data = self._splitter.take()
+        if self.compressed and position > self._at:
+            while self._at + len(data) < position:
+                self._at += len(data)
+                if not (data := self._read()):
+                    return
+            self._splitter.feed(data[position - self._at :])
+        else:
             with self._gz_errors():
                 self._file.seek(position)
-            self._at, self._rest, self.complete = position, b"", False
+            self.complete = False
+        self._at = position
 
     def _read(self) -> bytes:
         with self._gz_errors():

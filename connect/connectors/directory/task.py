@@ -97,7 +97,7 @@ class DirectorySourceTask(SourceTask):
         else:  # read again after the next scan, as the same file or as a new one
             lines = []
             file.close()
-        file.more = len(lines) == self._batch_size
+        file.more = intact and not opened.ended
         if file.more:
             self._ready.append(file)
         elif file.gone:

@@ -1,8 +1,8 @@
-"""The settings of `FileStreamSourceConnector`, with Kafka Connect's names."""
+"""The settings of `FileStreamSourceConnector`, with Kafka Connect's names, and max.line.bytes."""
 
 from __future__ import annotations
 
-from ...config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyString, Type
+from ...config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyString, Type, at_least
 
 SETTINGS = ConfigDef(
     ConfigKey("file", Type.STRING, None, Importance.HIGH, "The file to read; by default standard input."),
@@ -10,4 +10,8 @@ SETTINGS = ConfigDef(
     ConfigKey(
         "batch.size", Type.INT, 2000, Importance.LOW, "Maximum lines that one poll returns; values below 1 count as 1."
     ),
-)
+    ConfigKey(
+        "max.line.bytes", Type.INT, 1 << 20, Importance.LOW,
+        "Maximum length of a line in bytes; a longer line fails the task.", at_least(1),
+    ),
+)  # fmt: skip

@@ -21,6 +21,7 @@ from ...api.task import SourceTask
 from ...calls import Calls
 from ...data.schema import STRING
 from ...errors import ConnectError
+from ..line_splitter import BATCH_BYTES, LineSplitter, LongLineError
 from .settings import SETTINGS
 
 _IDLE_S: Final = 0.1
@@ -34,10 +35,6 @@ class FileStreamSourceTask(SourceTask):
 
     def __init__(self) -> None:
         self._file: BufferedReader | FileIO | None = None
-        self._rest = b""
-        self._lines: list[bytes] = []
-        self._taken = 0
-        """The number of buffered lines that were returned."""
         self._calls = Calls("FileStreamSource")
 
     async def start(self, config: Mapping[str, str]) -> None:
@@ -46,6 +43,8 @@ class FileStreamSourceTask(SourceTask):
         self._path: str | None = values["file"] or None
         self._topic: str = values["topic"]
         self._batch_size: int = max(1, values["batch.size"])
+        self._max_line_bytes: int = values["max.line.bytes"]
+        self._splitter = LineSplitter(self._max_line_bytes)
         self._partition = None if self._path is None else {"filename": self._path}
         self._position = 0
         if self._partition is not None:
@@ -56,14 +55,14 @@ class FileStreamSourceTask(SourceTask):
             self._position = position
 
     async def poll(self) -> list[SourceRecord] | None:
-        """Return up to batch.size lines, or None after a short wait without lines."""
-        if self._taken >= len(self._lines):
-            await self._read()
-        if self._taken >= len(self._lines):
+        """Return up to batch.size lines, or None after a short wait without lines.
+
+        Raises ConnectError for a line that is longer than max.line.bytes.
+        """
+        lines = await self._calls.call(self._read)
+        if not lines:
             await asyncio.sleep(_IDLE_S)
             return None
-        lines = self._lines[self._taken : self._taken + self._batch_size]
-        self._taken += len(lines)
         partition, topic, now = self._partition, self._topic, int(time.time() * 1000)
         position, records = self._position, []
         for line in lines:
@@ -85,17 +84,30 @@ class FileStreamSourceTask(SourceTask):
         """Close the file once a read that is still under way has ended."""
         self._calls.close(self._close)
 
-    async def _read(self) -> None:
+    def _read(self) -> list[bytes]:
+        """Return the next complete lines; none if the file is missing or ends before the end of a line."""
         if self._file is None:
-            await self._calls.call(self._open)
-            if self._file is None:
-                return
-        data = await self._calls.call(_next_bytes, self._file)
-        if not data:
-            return
-        lines = (self._rest + data).splitlines(keepends=True)
-        self._rest = b"" if lines[-1].endswith(b"\n") else lines.pop()
-        self._lines, self._taken = lines, 0
+            self._open()
+        lines: list[bytes] = []
+        size = 0
+        while self._file is not None and len(lines) < self._batch_size and size < BATCH_BYTES:
+            try:
+                line = self._splitter.next()
+            except LongLineError:
+                if lines:
+                    break
+                raise ConnectError(
+                    f"{self._path or 'standard input'}: the line at byte {self._position} is longer than "
+                    f"{self._max_line_bytes} bytes: raise max.line.bytes"
+                ) from None
+            if line is not None:
+                lines.append(line)
+                size += len(line)
+            elif not lines and (data := _next_bytes(self._file)):
+                self._splitter.feed(data)
+            else:
+                break
+        return lines
 
     def _open(self) -> None:
         if self._path is None:

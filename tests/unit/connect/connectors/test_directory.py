@@ -124,6 +124,31 @@ async def test_files_that_are_moved_away_before_they_are_read_do_not_repeat_the_
     await new.nothing()
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+async def test_a_batch_of_long_lines_is_small(logs: Path, suffix: str) -> None:
+    written = [f"{number:06}" + "x" * 99_993 for number in range(100)]
+    with (gzip.open if suffix else open)(logs / f"a.log{suffix}", "wt") as file:
+        file.writelines(f"{line}\n" for line in written)
+    read: list[str] = []
+    async with await source(logs).task() as task:
+        while len(read) < len(written):
+            batch = lines(await task.poll())
+            assert sum(map(len, batch)) < 5_000_000
+            read += batch
+    assert read == written
+
+
+async def test_a_line_may_arrive_in_many_parts(logs: Path) -> None:
+    path = logs / "a.log"
+    async with await source(logs, max_line_bytes=str(4 << 20)).task() as task:
+        append(path, "first\r")
+        for _ in range(3):
+            append(path, "x" * 700_000)
+            assert "".join(await polled(task, 0)) in ("", "first")
+        append(path, "end\nnext\n")
+        assert [line[-5:] for line in await polled(task, 2)] == ["xxend", "next"]
+
+
 async def test_a_line_comes_when_its_end_is_written(logs: Path) -> None:
     path = logs / "a.log"
     path.write_text("one\nha")
