@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .lines import IncompleteFileError, LineFile
-from .scanning import FileId, Listed
+from .scanning import FileId, Listed, path_text
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ class Files:
                 log.warning(
                     "%s is cut off, and no longer grows: a gz file is read once it is complete. Replace the file, or "
                     "exclude it (setting exclude)",
-                    file.path,
+                    path_text(file.path),
                 )
                 file.cut_off = _NEVER
             if file.entry is not None:
@@ -233,7 +233,7 @@ class Files:
         log.warning(
             "%s was truncated or rewritten, and is read from its start. Lines that were written between the last read "
             "and the truncation exist only in a copy, if there is one",
-            file.path,
+            path_text(file.path),
         )
         file.close()
         file.entry, file.stamp = None, _NEVER
@@ -377,7 +377,8 @@ class Files:
             file.stamp = _NEVER
             return None
         except OSError as error:
-            log.warning("%s cannot be read, and will be tried again when it changes: %s", file.path, error.strerror)
+            name = path_text(file.path)
+            log.warning("%s cannot be read, and will be tried again when it changes: %s", name, error.strerror)
             return None
         if opened.id() == file.id:
             return opened

@@ -15,7 +15,7 @@ from typing import BinaryIO, Final
 
 from ...errors import ConnectError
 from ..line_splitter import BATCH_BYTES, LineSplitter, LongLineError
-from .scanning import FileId
+from .scanning import FileId, path_text
 
 _CHUNK: Final = 1 << 18
 
@@ -33,7 +33,7 @@ class LineFile:
 
     def __init__(self, path: str, max_line_bytes: int) -> None:
         """Open the file; raises OSError."""
-        self.path = path
+        self._name = path_text(path)
         self._max = max_line_bytes
         self.compressed = path.endswith(".gz")
         self._raw = open(path, "rb", buffering=0)  # noqa: SIM115
@@ -77,8 +77,8 @@ class LineFile:
                 if lines:
                     break
                 raise ConnectError(
-                    f"{self.path}: the line at byte {position} is longer than {self._max} bytes: raise max.line.bytes, "
-                    "or exclude the file"
+                    f"{self._name}: the line at byte {position} is longer than {self._max} bytes: "
+                    "raise max.line.bytes, or exclude the file"
                 ) from None
             if line is None:
                 self.ended = True
@@ -155,5 +155,5 @@ class LineFile:
             raise IncompleteFileError from None
         except (gzip.BadGzipFile, zlib.error) as error:
             raise ConnectError(
-                f"{self.path} is damaged: {error}. Replace the file, or exclude it (setting exclude)"
+                f"{self._name} is damaged: {error}. Replace the file, or exclude it (setting exclude)"
             ) from error

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...errors import ConnectError
+
+_LIKE_AN_ESCAPE: Final = re.compile(r"\\(?=x(?:5c|[89a-f][0-9a-f]))")
 
 
 class FileId(NamedTuple):
@@ -19,7 +22,10 @@ class FileId(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A file. `name` is relative to the directory; `stamp` is the size and the modification time in ns."""
+    """A file. `name` is the text of the path relative to the directory (`path_text`).
+
+    `stamp` is the size and the modification time in ns.
+    """
 
     id: FileId
     path: str
@@ -27,11 +33,20 @@ class Listed(NamedTuple):
     stamp: tuple[int, int]
 
 
+def path_text(path: str) -> str:
+    r"""Return a path as text, with \xHH for each byte that is not valid UTF-8.
+
+    Different paths have different texts: in a path that contains such an escape itself, \ becomes \x5c.
+    """
+    escaped = _LIKE_AN_ESCAPE.sub(r"\\x5c", path)
+    return escaped.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def listed(directory: str, include: Sequence[str], exclude: Sequence[str], recursive: bool) -> list[Listed]:
     """Return the matching files; raises ConnectError if the directory cannot be read."""
     found = []
     for path in _paths(directory, recursive):
-        name = os.path.relpath(path, directory)
+        name = path_text(os.path.relpath(path, directory))
         if not _matches(name, include) or _matches(name, exclude):
             continue
         try:
@@ -48,7 +63,9 @@ def _paths(directory: str, recursive: bool) -> Iterator[str]:
         with os.scandir(directory) as entries:
             names = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
     except OSError as error:
-        raise ConnectError(f"directory {directory} cannot be listed: {error.strerror}; check this setting") from error
+        raise ConnectError(
+            f"directory {path_text(directory)} cannot be listed: {error.strerror}; check this setting"
+        ) from error
     for name, is_directory in names:
         path = os.path.join(directory, name)
         if not is_directory:

@@ -63,6 +63,24 @@ async def test_all_files_are_read_and_each_line_says_from_which(logs: Path) -> N
     assert {record.headers[0].value for record in records} == {"a.log", "b.log", "c.txt", "sub/d.log"}
 
 
+async def test_a_name_that_is_not_utf_8_is_text_that_no_other_file_has(logs: Path) -> None:
+    names = [b"caf\xe9.log", rb"caf\xe9.log", rb"caf\x5cxe9.log", rb"a\b.log", "café.log".encode()]
+    for name in names:
+        with open(os.fsencode(logs) + b"/" + name, "wb") as file:
+            file.write(name.hex().encode() + b"\n")
+    new = source(logs)
+    records = await new.read(len(names))
+    files = {bytes.fromhex(record.value): record.headers[0].value for record in records}
+    assert files == dict(
+        zip(names, [r"caf\xe9.log", r"caf\x5cxe9.log", r"caf\x5cx5cxe9.log", r"a\b.log", "café.log"], strict=True)
+    )
+    for record in records:
+        assert str((record.source_offset or {})["file"]).encode().decode() == record.headers[0].value
+    os.rename(os.fsencode(logs) + b"/" + names[0], os.fsencode(logs) + b"/caf\xe9.log.1")
+    await new.nothing()
+    assert lines(await source(logs, include=r"caf\xe9*").read(1)) == [names[0].hex()]
+
+
 async def test_files_with_the_same_content_are_different_files(logs: Path) -> None:
     for name in ("a.log", "b.log", "part.1", "part.2"):
         (logs / name).write_text("same\n")
