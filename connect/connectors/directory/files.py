@@ -108,6 +108,8 @@ class File:
     """Whether the file may have lines that were not read."""
     handle: LineFile | None = None
     gone: bool = False
+    unreadable: bool = False
+    """Whether a warning was logged because the file could not be opened, and it could not be opened since."""
     cut_off: tuple[int, int] | None = None
     """The size and modification time of a gz file that ended too early; _NEVER once a warning was logged."""
     copy_of: tuple[File, int, int] | None = None
@@ -184,14 +186,9 @@ class Files:
         return sorted(ready, key=lambda file: 0 if file.gone else there[file.id].stamp[1])
 
     def open(self, file: File) -> LineFile | None:
-        """Open a file and return it; None if the file was deleted in the meantime."""
+        """Open a file for reading and return it; None if it cannot be opened now (see `_look`)."""
         if file.handle is None:
-            try:
-                file.handle = LineFile(file.path, self._max_line_bytes)
-            except FileNotFoundError:
-                return None
-            if file.handle.id() != file.id:  # renamed since the directory was listed
-                file.close()
+            file.handle = self._look(file)
         return file.handle
 
     def cut_off(self, file: File, stamp: tuple[int, int]) -> None:
@@ -369,17 +366,17 @@ class Files:
     def _look(self, file: File) -> LineFile | None:
         """Open a file and return it; None if it cannot be read now, or was renamed since the directory was listed.
 
-        A file that was renamed is examined again after the next listing, although it has not changed.
+        Such a file is examined again after the next listing, although it has not changed.
         """
         try:
             opened = LineFile(file.path, self._max_line_bytes)
-        except FileNotFoundError:
-            file.stamp = _NEVER
-            return None
         except OSError as error:
-            name = path_text(file.path)
-            log.warning("%s cannot be read, and will be tried again when it changes: %s", name, error.strerror)
+            file.stamp = _NEVER
+            if not isinstance(error, FileNotFoundError) and not file.unreadable:
+                file.unreadable = True
+                log.warning("%s cannot be read, and is tried again: %s", path_text(file.path), error.strerror)
             return None
+        file.unreadable = False
         if opened.id() == file.id:
             return opened
         opened.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import shutil
@@ -564,6 +565,32 @@ def test_a_gz_file_that_is_damaged_while_it_is_read_is_named(tmp_path: Path) -> 
         with pytest.raises(ConnectError, match=r"a\.gz is damaged: .*exclude"):
             opened.has(3, 2, 0)
     opened.close()
+
+
+@pytest.mark.parametrize("recognised", [True, False])
+async def test_a_file_that_cannot_be_opened_for_a_while_does_not_stop_the_others(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, recognised: bool
+) -> None:
+    path, other, real = logs / "a.log", logs / "b.log", LineFile.__init__
+    denied = not recognised
+
+    def denying(file: LineFile, name: str, max_line_bytes: int) -> None:
+        if denied and name == str(path):
+            raise PermissionError(errno.EACCES, "Permission denied", name)
+        real(file, name, max_line_bytes)
+
+    monkeypatch.setattr(LineFile, "__init__", denying)
+    path.write_text("a1\n")
+    other.write_text("b1\n")
+    async with await source(logs, max_open_files="1").task() as task:
+        assert await polled(task, 2 if recognised else 1) == (["a1", "b1"] if recognised else ["b1"])
+        denied = True
+        append(path, "a2\n")
+        append(other, "b2\n")
+        assert await polled(task, 1) == ["b2"]
+        assert caplog.text.count("a.log cannot be read, and is tried again: Permission denied") == 1
+        denied = False
+        assert await polled(task, 1) == (["a2"] if recognised else ["a1", "a2"])
 
 
 @pytest.mark.parametrize("name", ["a.log", "a.gz"])
