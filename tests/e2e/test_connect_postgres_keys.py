@@ -118,6 +118,35 @@ async def test_a_large_key_that_an_update_did_not_change_stays_the_key(postgres:
     assert plain(change.value)["after"] == {"id": key, "name": "b", "large": "__debezium_unavailable_value"}
 
 
+@pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
+@pytest.mark.parametrize("value_format", ["envelope", "row"])
+async def test_the_records_of_a_changed_key_have_the_other_key_in_a_header(
+    postgres: PostgresServer, database: str, identity: str, value_format: str
+) -> None:
+    postgres.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, large text)", "ALTER TABLE t ALTER large SET STORAGE EXTERNAL",
+        f"ALTER TABLE t REPLICA IDENTITY {identity}", "INSERT INTO t VALUES (1, repeat('x', 9000))", database=database,
+    )  # fmt: skip
+    new = source(postgres, database, value_format=value_format)
+    await new.read(1)
+    postgres.execute("UPDATE t SET id = 2", database=database)
+    *deleted, created = await new.read(3 if value_format == "envelope" else 2)
+    for record in deleted:
+        assert plain(record.key) == {"id": 1}
+        assert [(name, plain(value), schema) for name, value, schema in record.headers] == [
+            ("__debezium.newkey", {"id": 2}, record.key_schema)
+        ]
+    assert plain(created.key) == {"id": 2}
+    assert [(name, plain(value), schema) for name, value, schema in created.headers] == [
+        ("__debezium.oldkey", {"id": 1}, created.key_schema)
+    ]
+    value = plain(created.value)
+    if value_format == "envelope":
+        assert (value["op"], value["before"]) == ("c", None)
+        value = value["after"]
+    assert value == {"id": 2, "large": "x" * 9000 if identity == "FULL" else "__debezium_unavailable_value"}
+
+
 async def test_rows_without_a_replica_identity_have_the_primary_key(postgres: PostgresServer, database: str) -> None:
     postgres.execute(
         "CREATE TABLE t (id int PRIMARY KEY)", "ALTER TABLE t REPLICA IDENTITY NOTHING", "INSERT INTO t VALUES (1)",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from ....version import VERSION
-from ...api.records import SourceOffset, SourceRecord
+from ...api.records import Header, SourceOffset, SourceRecord
 from ...data.schema import INT64, STRING, Schema, struct
 from ...data.struct import Struct
 from ...errors import ConnectError, DataError
@@ -108,6 +108,19 @@ class Events:
         if key is None or not self._settings["tombstones.on.delete"]:
             return [record]
         return [record, self._tombstone(table, key, origin, offset)]
+
+    def key_change(
+        self, table: TableEvents, old: Tuple, new: Tuple, origin: Origin, offset: SourceOffset
+    ) -> tuple[list[SourceRecord], SourceRecord]:
+        """Return the records of a row whose key has changed: its deletion, and its creation with the new key.
+
+        As in Debezium, a header has the other key. A reader finds the values with it that the server did not send.
+        """
+        deleted = self.delete(table, old, origin, offset)
+        created = self.upsert(table, "c", new, None, origin, offset)
+        old_key = Header("__debezium.oldkey", deleted[0].key, table.key_schema)
+        new_key = Header("__debezium.newkey", created.key, table.key_schema)
+        return [record.replace(headers=(new_key,)) for record in deleted], created.replace(headers=(old_key,))
 
     def truncate(self, table: TableEvents, origin: Origin, offset: SourceOffset) -> SourceRecord | None:
         """Return the record of a truncated table, or None if truncations are skipped; raises ConnectError."""

@@ -327,9 +327,9 @@ class PostgresSourceTask(SourceTask):
                     new = _completed(table, new, before, whole=old is not None)
                 if before is None or not _has_new_key(table, before, new):
                     return [] if contained(begin, table, new) else [events.upsert(table, "u", new, old, origin, offset)]
-                deleted = [] if contained(begin, table, before) else events.delete(table, before, origin, offset)
-                created = [] if contained(begin, table, new) else [events.upsert(table, "c", new, old, origin, offset)]
-                return [*deleted, *created]
+                deleted, created = events.key_change(table, before, new, origin, offset)
+                records = [] if contained(begin, table, before) else deleted
+                return records if contained(begin, table, new) else [*records, created]
             case Delete(_, old_key, old):
                 row = old_key or old or []
                 return [] if contained(begin, table, row) else events.delete(table, row, origin, offset)
