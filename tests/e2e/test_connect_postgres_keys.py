@@ -192,6 +192,21 @@ async def test_a_key_with_a_generated_column_is_refused(postgres: PostgresServer
     assert changes(await source(postgres, database).read(1)) == [("r", {"code": 5})]
 
 
+async def test_tables_with_the_same_topic_are_refused(postgres: PostgresServer, database: str) -> None:
+    postgres.execute(
+        'CREATE TABLE "a b" (id int PRIMARY KEY)', "CREATE TABLE a_b (id int PRIMARY KEY)",
+        'INSERT INTO "a b" VALUES (1)', database=database,
+    )  # fmt: skip
+    message = r"tables public\.a b and public\.a_b have the same topic, shop\.public\.a_b: change table\.include\.list"
+    await refused(postgres, database, message)
+    new = source(postgres, database, table_include_list=r"public\.a b")
+    (row,) = await new.read(1)
+    assert (row.topic, row.key_schema and row.key_schema.name) == ("shop.public.a_b", "shop.public.a_b.Key")
+    postgres.execute('UPDATE "a b" SET id = id', database=database)
+    (change,) = await new.read(1)
+    assert (change.topic, plain(change.value)["source"]["table"]) == ("shop.public.a_b", "a b")
+
+
 async def test_a_partitioned_table_without_its_partitions_is_refused(postgres: PostgresServer, database: str) -> None:
     postgres.execute(
         "CREATE TABLE other (id int PRIMARY KEY)",

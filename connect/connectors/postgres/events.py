@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -30,6 +31,10 @@ _SOURCE: Final = struct(
     },
     name="io.debezium.connector.postgresql.Source",
 )
+
+
+_NOT_IN_TOPICS: Final = re.compile(r"[^a-zA-Z0-9._-]")
+_MAX_TOPIC_LENGTH: Final = 249
 
 
 class Origin(NamedTuple):
@@ -64,6 +69,18 @@ class Events:
         self._placeholder: str = settings["unavailable.value.placeholder"]
         self.partition = {"server": self._prefix}
 
+    def check_topics(self, tables: Iterable[str]) -> None:
+        """Raise ConnectError if two tables, given as SCHEMA.TABLE, have the same topic."""
+        owners: dict[str, str] = {}
+        for name in tables:
+            topic = self._topic(name)
+            if topic in owners:
+                raise ConnectError(
+                    f"tables {owners[topic]} and {name} have the same topic, {topic}: change table.include.list so "
+                    "that it matches only one of them, and read the other with another connector and topic.prefix"
+                )
+            owners[topic] = name
+
     def table(self, relation: Relation, key: Sequence[str]) -> TableEvents:
         """Return what the records of a table need: topic, key, types and schemas.
 
@@ -71,7 +88,7 @@ class Events:
         `key` is the table's current key (server.py). It gives the order of these columns, and is the key itself if the
         replica identity is NOTHING or FULL.
         """
-        topic = f"{self._prefix}.{relation.schema}.{relation.table}"
+        topic = self._topic(f"{relation.schema}.{relation.table}")
         names = [column.name for column in relation.columns]
         identity = [column.name for column in relation.columns if column.is_key and relation.replica_identity != "f"]
         wanted = list(key) if set(key) == set(identity) or (not identity and set(key) <= set(names)) else identity
@@ -132,6 +149,11 @@ class Events:
                 "express: use value.format=envelope, or truncate.handling.mode=skip and empty the topic"
             )
         return self._record(table, None, "t", None, None, origin, offset)
+
+    def _topic(self, table: str) -> str:
+        """Return the topic of SCHEMA.TABLE; as in Debezium, _ replaces each UTF-16 unit that no topic name may have."""
+        name = _NOT_IN_TOPICS.sub(lambda match: "_" if match[0] <= "\uffff" else "__", f"{self._prefix}.{table}")
+        return name[:_MAX_TOPIC_LENGTH]
 
     def _record(
         self,

@@ -145,6 +145,7 @@ class PostgresSourceTask(SourceTask):
         try:
             await server.check(connection)
             tables = await server.included_tables(connection, self._settings)
+            self._events.check_topics(table.full_name for table in tables)
             slot = await server.free_slot(connection, self._settings)
             await server.prepare_publication(connection, self._settings, tables)
             name, offset = self._settings["slot.name"], self._offset

@@ -61,3 +61,18 @@ def test_a_time_with_a_zone_is_in_utc(precision: str) -> None:
     row = record.value["after"]
     assert row["c"] == "02:15:00.25Z"
     assert row.schema.field("c").schema.name == "io.debezium.time.ZonedTime"
+
+
+@pytest.mark.parametrize(
+    ("table", "topic"),
+    [
+        ("Order Details", "p.public.Order_Details"),
+        ("a-b.c_1", "p.public.a-b.c_1"),
+        ("é", "p.public._"),
+        ("😀", "p.public.__"),
+        ("x" * 300, "p.public." + "x" * 240),
+    ],
+)
+def test_a_topic_has_an_underscore_for_each_character_that_no_topic_may_have(table: str, topic: str) -> None:
+    relation = Relation(1, "public", table, "d", (RelationColumn("c", TEXT, -1, False),))
+    assert Events(SETTINGS.parse(CONFIG)).table(relation, []).topic == topic
