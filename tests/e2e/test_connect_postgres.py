@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from oncelog.connect import ConnectError, RetriableError, SourceRecord
 from oncelog.connect.connectors.postgres import server
+from oncelog.connect.connectors.postgres.pgoutput import Relation
 from support.postgres import PostgresServer
 from support.source_tasks import RunningTask, Source
 
@@ -386,11 +387,11 @@ async def test_a_server_that_goes_away_while_a_key_is_looked_up_is_connected_aga
     new, real = source(postgres, database), server.key_columns
     ended: list[int] = []
 
-    async def key_columns(connection: Any, oid: int) -> list[str]:
+    async def key_columns(connection: Any, relation: Relation) -> list[str]:
         if not ended:
             ended.append(connection.info.backend_pid)
             postgres.execute(f"SELECT pg_terminate_backend({ended[0]}, 10000)")
-        return await real(connection, oid)
+        return await real(connection, relation)
 
     monkeypatch.setattr(server, "key_columns", key_columns)
     read: list[SourceRecord] = []

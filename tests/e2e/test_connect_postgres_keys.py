@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from oncelog.connect import ConnectError, RetriableError, SourceRecord
 from support.postgres import PostgresServer
+from support.source_tasks import RunningTask
 
 pytest.importorskip("psycopg", reason="needs the extra: pip install 'oncelog[connect-postgres]'")
 from support.postgres_source import plain, source, temporary_database
@@ -84,6 +85,41 @@ async def test_changes_before_a_table_was_renamed_have_its_key(postgres: Postgre
     new = source(postgres, database)
     await new.read(1)
     postgres.execute("DELETE FROM t", "ALTER TABLE t RENAME TO later", database=database)
+    assert changes(await new.read(2)) == [("d", {"id": 1}), None]
+
+
+@pytest.mark.parametrize("identity", ["FULL", "DEFAULT"])
+async def test_changes_before_columns_of_the_key_were_renamed_have_the_earlier_names(
+    postgres: PostgresServer, database: str, identity: str
+) -> None:
+    postgres.execute(
+        "CREATE TABLE t (id int, name text, part int, PRIMARY KEY (part, id))",
+        f"ALTER TABLE t REPLICA IDENTITY {identity}", "INSERT INTO t VALUES (1, 'a', 2)", database=database,
+    )  # fmt: skip
+    new = source(postgres, database)
+    await new.read(1)
+    postgres.execute(
+        "DELETE FROM t", "ALTER TABLE t ADD COLUMN more int", "ALTER TABLE t RENAME id TO ident",
+        "ALTER TABLE t RENAME part TO shard", "INSERT INTO t VALUES (3, 'b', 4, 5)", database=database,
+    )  # fmt: skip
+    read = await new.read(3)
+    assert changes(read) == [("d", {"part": 2, "id": 1}), None, ("c", {"shard": 4, "ident": 3})]
+    assert list(plain(read[0].key)) == ["part", "id"]
+
+
+async def test_changes_whose_key_is_unknown_are_refused(postgres: PostgresServer, database: str) -> None:
+    postgres.execute(
+        "CREATE TABLE t (gone int, id int PRIMARY KEY, name text)", "ALTER TABLE t REPLICA IDENTITY FULL",
+        "ALTER TABLE t DROP COLUMN gone", "INSERT INTO t VALUES (1, 'a')", database=database,
+    )  # fmt: skip
+    new = source(postgres, database)
+    await new.read(1)
+    postgres.execute("DELETE FROM t", "ALTER TABLE t RENAME id TO ident", database=database)
+    async with await new.task() as task:
+        with pytest.raises(ConnectError, match=r"public\.t has waiting changes without column ident") as failure:
+            await polled_forever(task)
+    assert not isinstance(failure.value, RetriableError)
+    postgres.execute("ALTER TABLE t RENAME ident TO id", database=database)
     assert changes(await new.read(2)) == [("d", {"id": 1}), None]
 
 
@@ -169,6 +205,11 @@ async def test_a_table_without_any_key_has_records_without_keys(postgres: Postgr
     records = await new.read(2)
     assert changes(records) == [("u", None), ("d", None)]
     assert plain(records[1].value)["before"] == {"name": "b"}
+
+
+async def polled_forever(task: RunningTask) -> None:
+    while True:
+        assert await task.poll() == []
 
 
 async def refused(postgres: PostgresServer, database: str, message: str, **settings: str) -> None:

@@ -86,11 +86,19 @@ class Events:
 
         The key has the columns of the replica identity, because for a deleted row the server sends only these.
         `key` is the table's current key (server.py). It gives the order of these columns, and is the key itself if the
-        replica identity is NOTHING or FULL.
+        replica identity is NOTHING or FULL. Raises ConnectError if the relation does not have the columns of this key.
         """
         topic = self._topic(f"{relation.schema}.{relation.table}")
         names = [column.name for column in relation.columns]
         identity = [column.name for column in relation.columns if column.is_key and relation.replica_identity != "f"]
+        if relation.replica_identity in ("f", "n") and not set(key) <= set(names):
+            table = f"{relation.schema}.{relation.table}"
+            missing = ", ".join(name for name in key if name not in names)
+            raise ConnectError(
+                f"table {table} has waiting changes without column {missing}, which is part of its primary key now, so "
+                "their key is unknown: give the column its earlier name, or drop the primary key, until the task has "
+                "read them, or start with a new slot and a new snapshot"
+            )
         wanted = list(key) if set(key) == set(identity) or (not identity and set(key) <= set(names)) else identity
         keys = tuple(names.index(name) for name in wanted)
         types = tuple(column_type(column.type_oid, column.type_modifier, self._settings) for column in relation.columns)

@@ -12,6 +12,7 @@ import psycopg
 from psycopg import sql
 
 from ...errors import ConnectError, RetriableError
+from .pgoutput import Relation
 
 _OPTIONS: Final = (
     "-c datestyle=ISO,YMD -c timezone=UTC -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1 "
@@ -250,16 +251,31 @@ async def drop_slot(settings: Mapping[str, Any]) -> None:
         await connection.close()
 
 
-async def key_columns(connection: psycopg.AsyncConnection[Any], oid: int) -> list[str]:
-    """Return the columns of the current key of a table (see `Table`), in order; none if the table is gone."""
-    rows = await (
+async def key_columns(connection: psycopg.AsyncConnection[Any], relation: Relation) -> list[str]:
+    """Return the columns of the current key of a table (see `Table`), in order; none if the table is gone.
+
+    If columns of the key were renamed since the server streamed `relation`, returns the names that they had in it. This
+    is certain only if the columns of the table differ in nothing else; otherwise, returns the current names.
+    """
+    row = await (
         await connection.execute(
             sql.SQL(
-                "SELECT k.attname FROM pg_class c CROSS JOIN LATERAL ({}) k WHERE c.oid = {} ORDER BY k.place"
-            ).format(_KEY, sql.Literal(oid))
+                "SELECT array(SELECT attname FROM ({}) k ORDER BY place)::text[], "
+                "array(SELECT CASE WHEN attisdropped THEN '' ELSE attname END FROM pg_attribute "
+                "WHERE attrelid = c.oid AND attnum > 0 AND attgenerated = '' ORDER BY attnum)::text[] "
+                "FROM pg_class c WHERE c.oid = {}"
+            ).format(_KEY, sql.Literal(relation.oid))
         )
-    ).fetchall()
-    return [name for (name,) in rows]
+    ).fetchone()
+    if row is None:
+        return []
+    key, columns = row
+    earlier = [column.name for column in relation.columns]
+    pairs = list(zip(columns, earlier, strict=False))
+    if len(pairs) < len(earlier) or any(now != name and now not in key for now, name in pairs):
+        return list(key)
+    names = dict(pairs)
+    return [names.get(name, name) for name in key]
 
 
 async def _value(connection: psycopg.AsyncConnection[Any], statement: str, *parameters: Any) -> Any:

@@ -361,7 +361,7 @@ class PostgresSourceTask(SourceTask):
             return None
         connection = await server.connect(self._settings)
         try:
-            key = await server.key_columns(connection, relation.oid)
+            key = await server.key_columns(connection, relation)
         except psycopg.Error as error:
             what = f"the key of {relation.schema}.{relation.table} cannot be read"
             raise server.failure(error, what) from error
