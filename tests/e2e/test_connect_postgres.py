@@ -92,7 +92,7 @@ async def test_rows_come_first_and_then_changes(
     source_of = plain(changes[0].value)["source"]
     assert (source_of["db"], source_of["schema"], source_of["table"]) == (database, "public", "t")
     ((system,),) = postgres.execute("SELECT system_identifier::text FROM pg_control_system()")
-    assert changes[0].source_offset == {"lsn": source_of["lsn"], "event": 1, "system": system}
+    assert changes[0].source_offset == {"lsn": source_of["lsn"], "event": 1, "system": system, "timeline": 1}
     for record in changes:
         if record.value is not None:
             record.value.check()
@@ -515,6 +515,23 @@ async def test_an_offset_of_another_server_is_refused(
     async with await new.task() as task:
         with pytest.raises(ConnectError, match=message) as failure:
             await task.poll()
+    assert not isinstance(failure.value, RetriableError)
+
+
+async def test_an_offset_in_a_lost_part_of_the_log_is_refused() -> None:
+    with PostgresServer() as restored:
+        restored.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+        new = source(restored, "postgres")
+        await new.read(1)
+        restored.begin_timeline()
+        restored.execute("INSERT INTO t VALUES (2)")
+        (change,) = await new.read(1)
+        offset = dict(change.source_offset or {})
+        assert (ops([change]), offset["timeline"]) == ([("c", 2)], 2)
+        new.offsets.commit([change.replace(source_offset={**offset, "timeline": 1})])
+        async with await new.task() as task:
+            with pytest.raises(ConnectError, match="of timeline 1, of which the server has the log up to") as failure:
+                await task.poll()
     assert not isinstance(failure.value, RetriableError)
 
 

@@ -86,6 +86,16 @@ class PostgresServer:
             self._process = None
             (self._data / "postmaster.pid").unlink(missing_ok=True)
 
+    def begin_timeline(self) -> None:
+        """Start the server again on a new timeline, as after the restore of a backup."""
+        self.execute("ALTER SYSTEM SET restore_command = 'false'")
+        self.kill9()
+        (self._data / "recovery.signal").touch()
+        shutil.chown(self._data / "recovery.signal", self._data.owner())
+        self.start()
+        while self.execute("SELECT pg_is_in_recovery()")[0][0]:
+            pass
+
     def connect(self, database: str = "postgres") -> Any:
         """Return a connection that commits each statement."""
         import psycopg

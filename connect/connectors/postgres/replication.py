@@ -32,9 +32,13 @@ class NewSlot(NamedTuple):
 
 
 class System(NamedTuple):
-    """A database cluster: its unique identifier, and the log position up to which its log is on disk."""
+    """A database cluster: its unique identifier, its timeline, and the position up to which its log is on disk.
+
+    A restored or promoted server begins a new timeline, which replaces the log of the earlier timeline from there on.
+    """
 
     identifier: str
+    timeline: int
     lsn: int
 
 
@@ -62,8 +66,20 @@ class Replication:
     async def system(self) -> System:
         """Return the cluster to which the server belongs."""
         result = await self._command("IDENTIFY_SYSTEM")
-        identifier, _, lsn, *_ = (result.get_value(0, index) or b"" for index in range(3))
-        return System(identifier.decode(), lsn_number(lsn.decode()))
+        identifier, timeline, lsn = ((result.get_value(0, index) or b"").decode() for index in range(3))
+        return System(identifier, int(timeline), lsn_number(lsn))
+
+    async def end_of_timeline(self, timeline: int, later: int) -> int:
+        """Return the log position at which a timeline ends for a later timeline; 0 if the later one does not follow it.
+
+        `later` must not be 1, because the first timeline has no history.
+        """
+        result = await self._command(f"TIMELINE_HISTORY {later}")
+        for line in (result.get_value(0, 1) or b"").decode().splitlines():
+            match line.split():
+                case [number, lsn, *_] if number == str(timeline):
+                    return lsn_number(lsn)
+        return 0
 
     async def create_slot(self) -> NewSlot:
         """Create the slot and return it. Its snapshot is valid until the next command on this connection.

@@ -5,7 +5,7 @@ or "done"}. The offset of a change is {"lsn": the transaction's commit position,
 done}, because transactions are streamed in the order of their commits. If a change becomes several records, the last of
 them has this offset, and the others have the offset before the change. After an interrupted snapshot, both kinds of
 offsets also have "passes", until the stream is past the last change that the snapshot may contain. Each offset has
-"system", the identifier of the database cluster to whose log it belongs. The server may forget a transaction once its
+"system" and "timeline", which identify the log that it belongs to. The server may forget a transaction once its
 last record is committed in Kafka.
 
 Nothing in the server says to which connector a slot belongs. Therefore, a task with snapshot.mode=initial uses an
@@ -33,7 +33,7 @@ from .pgoutput import UNCHANGED, Begin, Commit, Delete, Insert, Relation, Trunca
 from .settings import SETTINGS
 
 if TYPE_CHECKING:
-    from .replication import Replication, System
+    from .replication import Replication
     from .snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -63,8 +63,8 @@ class PostgresSourceTask(SourceTask):
         """The position of the last change that became a record, on this connection or an earlier one."""
         self._open: deque[tuple[tuple[int, int], int]] = deque()
         """The transactions that the server must keep: (position of the last record, end LSN)."""
-        self._system = ""
-        """The identifier of the database cluster."""
+        self._log: Mapping[str, Any] = {}
+        """The part of the offsets that identifies the server's log: "system" and "timeline"."""
         self._slot_is_new = False
         """Whether this task created the slot, for a snapshot."""
         self._failures = 0
@@ -151,7 +151,7 @@ class PostgresSourceTask(SourceTask):
             name, offset = self._settings["slot.name"], self._offset
             initial = self._settings["snapshot.mode"] == "initial"
             await replication.connect()
-            self._check_system(await replication.system())
+            await self._check_log(replication)
             if offset is not None and (slot is None or slot.lost):
                 raise ConnectError(
                     f"slot {name} was dropped or invalidated, so the changes after {lsn_text(offset['lsn'])} are lost. "
@@ -169,7 +169,7 @@ class PostgresSourceTask(SourceTask):
                 self._slot_is_new = initial
                 if initial:
                     log.info("created slot %s; the snapshot reads %d table(s)", name, len(tables))
-                    self._offset = {"snapshot": True, "lsn": created.lsn, "system": self._system}
+                    self._offset = {"snapshot": True, "lsn": created.lsn, **self._log}
                     snapshot = Snapshot(self._settings, tables)
                     await snapshot.start(created.snapshot)
             elif offset is not None and offset.get("snapshot"):
@@ -190,9 +190,10 @@ class PostgresSourceTask(SourceTask):
         if snapshot is None:
             self._reporting = asyncio.create_task(self._report(replication))
 
-    def _check_system(self, system: System) -> None:
-        """Raise ConnectError if the offset belongs to the log of another database cluster, or to a lost part of it."""
-        self._system, offset = system.identifier, self._offset
+    async def _check_log(self, replication: Replication) -> None:
+        """Raise ConnectError if the offset is a position of another database cluster, or in a lost part of its log."""
+        system, offset = await replication.system(), self._offset
+        self._log = {"system": system.identifier, "timeline": system.timeline}
         if offset is None:
             return
         remedy = "Stop the connector, delete its offsets for a new snapshot, and drop the slot on this server"
@@ -205,6 +206,16 @@ class PostgresSourceTask(SourceTask):
             raise ConnectError(
                 f"the offset is at {lsn_text(offset['lsn'])}, but the server's log ends at {lsn_text(system.lsn)}: "
                 f"this is another server, or an older state of it. {remedy}"
+            )
+        timeline = offset.get("timeline", system.timeline)
+        if timeline == system.timeline:
+            return
+        end = 0 if timeline > system.timeline else await replication.end_of_timeline(timeline, system.timeline)
+        first_lost = end + 1 if offset.get("snapshot") else end  # the position of a change is the start of its commit
+        if offset["lsn"] >= first_lost:
+            raise ConnectError(
+                f"the offset is at {lsn_text(offset['lsn'])} of timeline {timeline}, of which the server has the log "
+                f"up to {lsn_text(end)}: it was restored or promoted without the last changes. {remedy}"
             )
 
     async def _disconnect(self) -> None:
@@ -239,7 +250,7 @@ class PostgresSourceTask(SourceTask):
         place = {
             "snapshot": True,
             "lsn": lsn,
-            "system": self._system,
+            **self._log,
             "table": batch.table.full_name,
             **self._passes_offset(),
         }
@@ -347,7 +358,7 @@ class PostgresSourceTask(SourceTask):
     def _offset_of(self, begin: Begin) -> dict[str, Any]:
         """Return the source offset of the current change."""
         passes = self._passes_offset() if begin.commit_lsn <= self._passes.until_lsn else {}
-        return {"lsn": begin.commit_lsn, "event": self._event, "system": self._system, **passes}
+        return {"lsn": begin.commit_lsn, "event": self._event, **self._log, **passes}
 
     def _passes_offset(self) -> dict[str, Any]:
         return {"passes": self._passes.text()} if self._passes.until_lsn else {}
