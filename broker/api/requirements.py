@@ -121,6 +121,8 @@ _HIDDEN_TOPIC: Final = (
 )
 _PARTITIONS_OF_TOPIC: Final = "the partitions of the topic have TOPIC_AUTHORIZATION_FAILED"
 
+_EACH_PARTITION: Final = "the response and each of its partitions have CLUSTER_AUTHORIZATION_FAILED"
+
 _HIDDEN: Final = "the token is left out; one of the two permissions suffices"
 
 
@@ -192,8 +194,8 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
         ),
     ),
     "CreatePartitions": (each(_O.ALTER, _T.TOPIC, "topics.name"),),
-    "ElectLeaders": (whole(_O.ALTER, _T.CLUSTER),),
-    "AlterPartitionReassignments": (whole(_O.ALTER, _T.CLUSTER),),
+    "ElectLeaders": (inside(_O.ALTER, _T.CLUSTER, "every request", _EACH_PARTITION),),
+    "AlterPartitionReassignments": (inside(_O.ALTER, _T.CLUSTER, "every request", _EACH_PARTITION),),
     "ListPartitionReassignments": (whole(_O.DESCRIBE, _T.CLUSTER),),
     # configs
     "DescribeConfigs": (each_config(_O.DESCRIBE_CONFIGS),),

@@ -6,6 +6,7 @@ any other one is refused, and there is never one to cancel.
 
 from __future__ import annotations
 
+from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -26,25 +27,34 @@ def handle(
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
     )
+    refusal: KafkaError | None = None
+    if not context.access.allows(AclOperation.ALTER, AclResourceType.CLUSTER):
+        refusal = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        response.error_code, response.error_message = int(refusal.code), refusal.message
     for topic in request.topics:
         result = ReassignableTopicResponse(topic.name)
         response.responses.append(result)
         for item in topic.partitions:
-            result.partitions.append(_reassign(context, topic.name, item))
+            problem = refusal or _problem(context, topic.name, item)
+            partition = ReassignablePartitionResponse(item.partition_index, error_message=None)
+            if problem is not None:
+                partition.error_code, partition.error_message = int(problem.code), problem.message
+            result.partitions.append(partition)
             yield 2 * context.rows()
         yield 1
     return response
 
 
-def _reassign(context: RequestContext, topic: str, item: ReassignablePartition) -> ReassignablePartitionResponse:
+def _problem(context: RequestContext, topic: str, item: ReassignablePartition) -> KafkaError | None:
+    """Return why the partition cannot get this assignment, None if it has it anyway."""
     index = item.partition_index
+    known = context.broker.metadata.topic(topic)
+    if known is None or not 0 <= index < known.partitions:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Partition {index} does not exist.")
+    if item.replicas is None:
+        return KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "There is no reassignment to cancel.")
     try:
-        known = context.broker.metadata.topic(topic)
-        if known is None or not 0 <= index < known.partitions:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Partition {index} does not exist.")
-        if item.replicas is None:
-            raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "There is no reassignment to cancel.")
         check_assignment(context.broker, index, item.replicas)
     except KafkaError as error:
-        return ReassignablePartitionResponse(index, int(error.code), error.message)
-    return ReassignablePartitionResponse(index, error_message=None)
+        return error
+    return None

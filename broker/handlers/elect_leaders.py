@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -34,8 +35,11 @@ def handle(context: RequestContext, request: ElectLeadersRequest) -> Steps[Elect
             ErrorCode.INVALID_REQUEST,
             f"Election type {request.election_type} does not exist. Use 0 (preferred) or 1 (unclean).",
         )
-    offline = context.broker.replica_manager.offline_partitions()
+    allowed = context.access.allows(AclOperation.ALTER, AclResourceType.CLUSTER)
+    offline = context.broker.replica_manager.offline_partitions() if allowed else {}
     response = ElectLeadersResponse()
+    if not allowed and context.api_version >= 1:
+        response.error_code = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     asked: Iterable[tuple[str, Iterable[int]]]
     if request.topic_partitions is None:
         asked = ((topic, sorted(indexes)) for topic, indexes in offline.items())
@@ -45,8 +49,12 @@ def handle(context: RequestContext, request: ElectLeadersRequest) -> Steps[Elect
         result = ReplicaElectionResult(topic)
         response.replica_election_results.append(result)
         known = context.broker.metadata.topic(topic)
+        code: ErrorCode
+        message: str | None
         for index in indexes:
-            if known is None or not 0 <= index < known.partitions:
+            if not allowed:
+                code, message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None
+            elif known is None or not 0 <= index < known.partitions:
                 code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Partition {index} does not exist."
             elif index in offline.get(topic, ()):
                 code, message = _NO_LEADER[request.election_type], "The log of the only replica is offline."

@@ -414,7 +414,7 @@ async def test_a_topic_can_have_the_settings_of_another_cluster(bootstrap: str, 
 async def test_replicas_stay_in_the_only_data_directory(bootstrap: str, fresh_name: Name) -> None:
     name, none = fresh_name("placed"), fresh_name("none")
     async with RawConnection(bootstrap) as wire:
-        assert (await create(wire, name, {}, 3)).error_code == 0
+        await wire.create_topic(name, 3)
         for index in range(3):
             assert (await wire.produce(name, batch(b"x"), partition=index)).error_code == 0
         (directory,) = (await wire.call(DescribeLogDirsRequest([]), 4)).results
