@@ -16,6 +16,9 @@ Invariants: the records of a transaction are durable before it is committed, eve
 them; a decision is durable before any response and before any marker; a transaction is decided once; COMPLETE_*
 follows only when every marker is durable; a request with a fenced epoch never succeeds. `decide → append` runs to
 completion even if the request that started it is cancelled.
+
+While EndTxn(commit) waits for records, the transaction accepts no batches. So what is found durable stays so until the
+decision, and a producer that keeps writing cannot delay the commit.
 """
 
 from __future__ import annotations
@@ -174,15 +177,17 @@ class TransactionCoordinator(TransactionCore):
         *,
         written: frozenset[TopicPartition] | None = None,
         keeps_session: bool = False,
-        records_are_durable: bool = False,
+        closed: object | None = None,
         by: Caller = UNKNOWN_CALLER,
     ) -> tuple[ProducerIdentity, asyncio.Future[None] | None] | Step:
         """Handle an EndTxn request, if possible without waiting: decide to commit or abort the ongoing transaction.
 
         `written` are the partitions that the producer says it wrote. If it is None, every registered partition gets a
         marker. With `keeps_session` the written partitions stay registered for the producer's next transaction.
-        `records_are_durable`: the caller knows that the records are durable, which a commit needs. A producer that
-        sends them with acks=1, or does not wait for the responses, may commit earlier.
+        A commit needs durable records, but a producer that sends them with acks=1, or does not wait for the responses,
+        may commit earlier. Then the transaction is closed, so that it accepts no further batch, and the result is
+        Step.NEEDS_RECORDS. `closed` says that the records are durable: it is the `TransactionEntry.closed` with which
+        the caller began to wait for them.
 
         Return the producer's identity for its next transaction, and a future if the decision is not durable yet: await
         it through `asyncio.shield` before responding. Return a Step if the decision has to wait; the caller then uses
@@ -213,7 +218,10 @@ class TransactionCoordinator(TransactionCore):
             )
             raise
         if isinstance(step, TransactionMetadata):
-            if commit and not (records_are_durable or self._are_records_durable(entry.metadata)):
+            is_durable = closed is not None and closed is entry.closed
+            if commit and not is_durable and not self._are_records_durable(entry.metadata):
+                if entry.closed is None:
+                    entry.closed = object()
                 return Step.NEEDS_RECORDS
             return _next_identity(step), self.transition(entry, step, "EndTxn", by)
         if step is Step.NOTHING:
@@ -242,7 +250,7 @@ class TransactionCoordinator(TransactionCore):
         """
         deadline = self.waits.deadline()
         new_producer_id: int | None = None
-        records_are_durable = False
+        closed: object | None = None
         while True:
             step = self.end_txn_now(
                 transactional_id,
@@ -253,7 +261,7 @@ class TransactionCoordinator(TransactionCore):
                 new_producer_id,
                 written=written,
                 keeps_session=keeps_session,
-                records_are_durable=records_are_durable,
+                closed=closed,
                 by=by,
             )
             if not isinstance(step, Step):
@@ -264,7 +272,9 @@ class TransactionCoordinator(TransactionCore):
             if step is Step.NEEDS_PRODUCER_ID:
                 new_producer_id = await self.producer_ids.next()
             elif step is Step.NEEDS_RECORDS:
-                records_are_durable = not await self._wait_for_records(self.known(transactional_id).metadata)
+                entry = self.known(transactional_id)
+                closed = entry.closed
+                await self._until_durable(entry.metadata)
             else:
                 await self.waits.until_settled(self.known(transactional_id), deadline, by)
 
@@ -278,19 +288,15 @@ class TransactionCoordinator(TransactionCore):
             self.gateway.unflushed(partition, metadata.producer_id) for partition in partitions
         )
 
-    async def _wait_for_records(self, metadata: TransactionMetadata) -> bool:
-        """Wait until the records of the ongoing transaction are durable; return whether there was a wait.
+    async def _until_durable(self, metadata: TransactionMetadata) -> None:
+        """Wait until the records of the ongoing transaction, which is closed, are durable.
 
-        If there was, more records may have been written meanwhile. Raise KafkaError KAFKA_STORAGE_ERROR if records may
-        be lost.
+        Raise KafkaError KAFKA_STORAGE_ERROR if records may be lost.
         """
-        has_waited = False
         async for partition in in_slices(metadata.topic_partitions, _EXAMINED_AT_ONCE):
             flush = self.gateway.unflushed(partition, metadata.producer_id)
             if flush is not None:
-                has_waited = True
                 await asyncio.shield(flush)
-        return has_waited
 
     def _written(
         self, entry: TransactionEntry, named: frozenset[TopicPartition], begins_session: bool

@@ -16,17 +16,21 @@ class TransactionEntry:
     it will be written before the id's next record. `partition` is the partition of `__transaction_state` that holds the
     id.
 
+    `closed` is not None while the ongoing transaction accepts no batches, because EndTxn(commit) waits, or has waited,
+    for its records. Each time that the transaction is closed, it is another object.
+
     `written` contains the partitions of the ongoing transaction that have a batch, or are about to get one. It is None
     if the transaction began before this process started, because these partitions are then unknown. `waiters` is None
     while no request waits, because a broker has many entries and each empty list would take 56 bytes.
     """
 
-    __slots__ = ("metadata", "partition", "pending", "unwritten", "waiters", "written")
+    __slots__ = ("closed", "metadata", "partition", "pending", "unwritten", "waiters", "written")
 
     def __init__(self, metadata: TransactionMetadata, partition: int) -> None:
         self.metadata = metadata
         self.partition = partition
         self.pending: TransactionMetadata | None = None
+        self.closed: object | None = None
         self.unwritten: TransactionMetadata | None = None
         self.waiters: list[asyncio.Future[None]] | None = None
         self.written: set[TopicPartition] | None = None

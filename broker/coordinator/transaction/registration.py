@@ -3,7 +3,8 @@
 Owns AddPartitionsToTxn, AddOffsetsToTxn, the implicit registration of KIP-890, transactions opened by a batch of a
 session, and the set of partitions that have a batch of the transaction. To append a transactional batch, the produce
 path calls `admit_now` (or `verify`), appends, and calls `wrote`, without an await in between. No decision can run in
-between, so every decision knows all partitions that have a batch.
+between, so every decision knows all partitions that have a batch. While EndTxn(commit) waits for the records of the
+transaction, no batch is admitted, as in Kafka, where the commit is decided when EndTxn arrives.
 """
 
 from __future__ import annotations
@@ -90,6 +91,12 @@ class PartitionRegistration:
                 session=session,
                 gone=self._core.gone(metadata) if opening else frozenset(),
             )
+            if entry.closed is not None and step is not Step.WAIT:
+                raise KafkaError(
+                    ErrorCode.CONCURRENT_TRANSACTIONS,
+                    f"EndTxn is about to commit the transaction of {transactional_id!r}, when its records are on disk."
+                    " Retry.",
+                )
             if isinstance(step, TransactionMetadata):
                 self._check_size(metadata, step)
         except KafkaError as error:
@@ -147,7 +154,8 @@ class PartitionRegistration:
         earlier transaction; by default `transaction.pending.wait.max.ms` does. Raise KafkaError INVALID_REQUEST,
         INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (for TV_2, as in Kafka, INVALID_PRODUCER_EPOCH), POLICY_VIOLATION
         (more partitions than `transaction.max.partitions`; nothing has changed),
-        CONCURRENT_TRANSACTIONS (the transactional id is still busy at the deadline), or with a coordinator error code.
+        CONCURRENT_TRANSACTIONS (the transactional id is still busy at the deadline, or a commit waits for the records
+        of the transaction), or with a coordinator error code.
         """
         if deadline is None:
             deadline = self._core.waits.deadline()
@@ -245,11 +253,15 @@ class PartitionRegistration:
     def wrote(self, transactional_id: str, partition: TopicPartition) -> None:
         """Record that a batch of the ongoing transaction was appended to the partition.
 
-        No await may run between the batch's admission and this call.
+        No await may run between the batch's admission and this call. A batch that was appended without admission
+        (`transaction.partition.verification.enable=false`) opens a closed transaction again, so that an EndTxn that
+        waits for the records waits for this batch, too.
         """
         entry = self._core.state.peek(transactional_id)
-        if entry is not None and entry.written is not None:
-            entry.written.add(partition)
+        if entry is not None:
+            entry.closed = None
+            if entry.written is not None:
+                entry.written.add(partition)
 
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
@@ -303,12 +315,15 @@ def _decided(entry: TransactionEntry) -> TransactionMetadata:
 def _verify(entry: TransactionEntry, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:
     """Return the code of `verify_partition`, but let a decision take effect when it is appended, before it is durable.
 
-    A batch of a session that has ended is late and gets INVALID_TXN_STATE.
+    A commit that waits for the records of the transaction takes effect already, too. A batch of a session that has
+    ended is late and gets INVALID_TXN_STATE.
     """
     code = verify_partition(entry.metadata, identity, partition)
-    if code is ErrorCode.NONE and entry.pending is not None and entry.pending.state.is_prepare:
-        return ErrorCode.INVALID_TXN_STATE
-    if code is not ErrorCode.NONE and sessions.came_late(entry.metadata, *identity):
+    if code is ErrorCode.NONE:
+        if entry.closed is not None or (entry.pending is not None and entry.pending.state.is_prepare):
+            return ErrorCode.INVALID_TXN_STATE
+        return code
+    if sessions.came_late(entry.metadata, *identity):
         return ErrorCode.INVALID_TXN_STATE
     return code
 

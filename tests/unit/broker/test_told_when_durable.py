@@ -6,27 +6,30 @@ The broker runs in simulated time on a disk whose flushes take long, so that "to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from random import Random
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from oncelog.broker.api.handling import Deferred, RequestContext
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.claims.initialisation import GroupInitialisation
-from oncelog.broker.coordinator.transaction.decisions import Step
+from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity, Step
 from oncelog.broker.coordinator.transaction.events import Cause
 from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
-from oncelog.broker.handlers import add_offsets_to_txn, add_partitions_to_txn, txn_offset_commit
+from oncelog.broker.handlers import add_offsets_to_txn, add_partitions_to_txn, produce, txn_offset_commit
 from oncelog.broker.log import PartitionLog
 from oncelog.broker.node import BrokerNode
+from oncelog.broker.scheduling.steps import run_in_slices
+from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from oncelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from oncelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -42,16 +45,18 @@ from support.slices import context_of
 
 CAUSE = Cause("test")
 FLUSH_S = 1.0
-TV2 = TransactionVersion.TV_2
+TV0, TV2 = TransactionVersion.TV_0, TransactionVersion.TV_2
 
 
-def on_a_slow_disk(work: Callable[[BrokerNode], Awaitable[None]]) -> None:
-    """Run `work` with a broker that has a topic "t"."""
+def on_a_slow_disk(
+    work: Callable[[BrokerNode], Awaitable[None]], settings: Mapping[str, object] = MappingProxyType({})
+) -> None:
+    """Run `work` with a broker that has a topic "t" and these settings."""
 
     async def run() -> None:
         log = Silent()
         slowly = Schedule(lambda: FLUSH_S, pieces=0.0)
-        broker = SimulatedBroker(FaultyFileSystem(), BrokerConfig(SETTINGS), Random(1), log, slowly)
+        broker = SimulatedBroker(FaultyFileSystem(), BrokerConfig({**SETTINGS, **settings}), Random(1), log, slowly)
         with simulated_parts(log):
             await broker.start()
             await broker.broker.metadata.create_topic("t", 1, {})
@@ -113,6 +118,97 @@ def test_transaction_is_committed_when_its_records_are_on_disk() -> None:
         await ending
 
     on_a_slow_disk(work)
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(12, ErrorCode.CONCURRENT_TRANSACTIONS), (11, ErrorCode.INVALID_TXN_STATE)]
+)
+def test_no_batch_joins_a_transaction_whose_commit_waits_for_records(version: int, code: ErrorCode) -> None:
+    """Otherwise, a producer that writes without pause could keep its own commit waiting."""
+
+    async def work(broker: BrokerNode) -> None:
+        who = await open_transaction(broker, flushed=False)
+        end_offset = data_log(broker).log_end_offset
+        ending = begin_commit(broker, who)
+        assert await produced(broker, who, sequence=1, version=version) is code
+        assert data_log(broker).log_end_offset == end_offset
+        assert not ending.done()
+        await ending
+
+    on_a_slow_disk(work)
+
+
+def test_no_partition_joins_a_transaction_whose_commit_waits_for_records() -> None:
+    async def work(broker: BrokerNode) -> None:
+        who = await open_transaction(broker, flushed=False)
+        ending = begin_commit(broker, who)
+        with pytest.raises(KafkaError) as refused:
+            await broker.transaction_coordinator.registration.add_partitions("id", *who, [("u", 0)], TV2)
+        assert refused.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
+        await ending
+
+    on_a_slow_disk(work)
+
+
+def test_batch_joins_the_next_transaction_after_a_commit_has_waited_for_records() -> None:
+    async def work(broker: BrokerNode) -> None:
+        who = await open_transaction(broker, flushed=False)
+        identity = await begin_commit(broker, who)
+        assert await produced(broker, identity, sequence=0, version=12) is ErrorCode.NONE
+
+    on_a_slow_disk(work, {"transaction.pending.wait.max.ms": "60000"})
+
+
+@pytest.mark.parametrize("verifies", [True, False])
+def test_a_batch_during_the_examination_of_many_partitions_is_not_committed_before_it_is_on_disk(
+    verifies: bool,
+) -> None:
+    """They are examined in slices. The batch arrives between two of them, for a partition that was examined already."""
+
+    async def work(broker: BrokerNode) -> None:
+        await broker.metadata.create_topic("many", 2500, {})
+        coordinator = broker.transaction_coordinator
+        who = await coordinator.init_producer_id("id", 60_000)
+        await coordinator.registration.add_partitions("id", *who, [("many", index) for index in range(2500)], TV0)
+        entry = coordinator.known("id")
+        topic, index = next(iter(entry.metadata.topic_partitions))
+        partition = broker.replica_manager.partition(topic, index)
+        await run_in_slices(partition.open())
+        ending = begin_commit(broker, who, TV0)
+        await asyncio.sleep(0)
+        assert entry.pending is None
+        code = await produced(broker, who, (topic, index), sequence=0, version=11)
+        assert (code is ErrorCode.NONE) is not verifies
+        while entry.pending is None and entry.metadata.state is TransactionState.ONGOING:
+            await asyncio.sleep(0 if verifies else FLUSH_S / 100)
+        assert isinstance(partition.log, PartitionLog)
+        assert partition.log.files.flushed_offset == partition.log.log_end_offset
+        await ending
+
+    on_a_slow_disk(work, {"transaction.partition.verification.enable": str(verifies).lower()})
+
+
+def begin_commit(
+    broker: BrokerNode, who: tuple[int, int], version: TransactionVersion = TV2
+) -> asyncio.Future[ProducerIdentity]:
+    """Send an EndTxn(commit) that has to wait for the records of the transaction."""
+    coordinator = broker.transaction_coordinator
+    assert coordinator.end_txn_now("id", *who, True, version) is Step.NEEDS_RECORDS
+    return asyncio.ensure_future(coordinator.end_txn("id", *who, True, version))
+
+
+async def produced(
+    broker: BrokerNode, who: tuple[int, int], partition: tuple[str, int] = ("t", 0), *, sequence: int, version: int
+) -> ErrorCode:
+    """Send a batch with acks=1 and return the error code in its response."""
+    records = batch(b"y", producer_id=who[0], producer_epoch=who[1], base_sequence=sequence, transactional=True)
+    topic = TopicProduceData(name=partition[0], partition_data=[PartitionProduceData(partition[1], records)])
+    request = ProduceRequest("id", 1, 30_000, [topic])
+    answer: Any = produce.handle(context_of(broker, request, version), request)
+    while not isinstance(answer, ProduceResponse):
+        assert not isinstance(answer, Deferred)
+        answer = await answer
+    return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
 
 def test_transaction_is_aborted_although_its_records_are_not_on_disk() -> None:
