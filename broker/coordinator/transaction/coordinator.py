@@ -281,22 +281,34 @@ class TransactionCoordinator(TransactionCore):
     def _are_records_durable(self, metadata: TransactionMetadata) -> bool:
         """Whether the records of the ongoing transaction are known to be durable.
 
-        If there are too many partitions to examine in one turn of the event loop, this is not known.
+        This is not known if there are too many partitions to examine in one turn of the event loop, or if the log of a
+        partition fails.
         """
         partitions = metadata.topic_partitions
-        return len(partitions) <= _EXAMINED_AT_ONCE and not any(
-            self.gateway.unflushed(partition, metadata.producer_id) for partition in partitions
-        )
+        if len(partitions) > _EXAMINED_AT_ONCE:
+            return False
+        try:
+            return not any(self.gateway.unflushed(partition, metadata.producer_id) for partition in partitions)
+        except KafkaError:
+            return False
 
     async def _until_durable(self, metadata: TransactionMetadata) -> None:
         """Wait until the records of the ongoing transaction, which is closed, are durable.
 
-        Raise KafkaError KAFKA_STORAGE_ERROR if records may be lost.
+        The records of deleted partitions are not needed. Raise KafkaError KAFKA_STORAGE_ERROR if records may be lost,
+        COORDINATOR_NOT_AVAILABLE if a log is closed because the broker is stopping.
         """
         async for partition in in_slices(metadata.topic_partitions, _EXAMINED_AT_ONCE):
-            flush = self.gateway.unflushed(partition, metadata.producer_id)
-            if flush is not None:
-                await asyncio.shield(flush)
+            try:
+                flush = self.gateway.unflushed(partition, metadata.producer_id)
+                if flush is not None:
+                    await asyncio.shield(flush)
+            except KafkaError as error:
+                if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or self.gateway.is_deleted(partition):
+                    continue
+                if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
+                raise
 
     def _written(
         self, entry: TransactionEntry, named: frozenset[TopicPartition], begins_session: bool

@@ -85,7 +85,8 @@ class PartitionGateway(Protocol):
         """Return None if the producer's last batch in the partition is durable, else a future to await.
 
         Shield the future, because others may wait for it. Raise KafkaError KAFKA_STORAGE_ERROR if the batch may be
-        lost; the future fails with the same error.
+        lost, NOT_LEADER_OR_FOLLOWER if the log is closed because the broker is stopping, and
+        UNKNOWN_TOPIC_OR_PARTITION if the partition is being deleted; the future fails with the same errors.
         """
 
     def producer_epochs(self) -> Iterator[tuple[int, int]]:

@@ -188,6 +188,39 @@ def test_a_batch_during_the_examination_of_many_partitions_is_not_committed_befo
     on_a_slow_disk(work, {"transaction.partition.verification.enable": str(verifies).lower()})
 
 
+def test_records_of_a_topic_that_is_deleted_meanwhile_are_not_needed_for_a_commit() -> None:
+    async def work(broker: BrokerNode) -> None:
+        coordinator = broker.transaction_coordinator
+        who = await open_transaction(broker)
+        topic = broker.metadata.topic("t")
+        assert topic is not None
+        deletion = broker.metadata.delete_topic(topic)
+        await asyncio.sleep(FLUSH_S / 2)  # so that the records' flush ends later than the deletion begins
+        assert await produced(broker, who, sequence=1, version=12) is ErrorCode.NONE
+        ending = begin_commit(broker, who)
+        assert (await ending).producer_epoch == who[1] + 1
+        await deletion
+        await coordinator.until_settled("id", asyncio.get_running_loop().time() + 60, CAUSE)
+        assert coordinator.describe("id").state is TransactionState.COMPLETE_COMMIT
+
+    on_a_slow_disk(work)
+
+
+def test_commit_that_waits_for_the_records_of_a_closed_log_can_be_repeated() -> None:
+    """The client then sends it to the broker again, after the broker's restart."""
+
+    async def work(broker: BrokerNode) -> None:
+        who = await open_transaction(broker, flushed=False)
+        ending = begin_commit(broker, who)
+        await asyncio.sleep(0)
+        data_log(broker).close(clean=False)
+        with pytest.raises(KafkaError) as refused:
+            await ending
+        assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    on_a_slow_disk(work)
+
+
 def begin_commit(
     broker: BrokerNode, who: tuple[int, int], version: TransactionVersion = TV2
 ) -> asyncio.Future[ProducerIdentity]:
