@@ -304,12 +304,14 @@ class UnsupportedVersion(EncodeError, DecodeError):
         self.version = version
 
 
-# (API key, code) → (first request version that knows the code, the code that older versions get). If a pair is missing,
-# every version gets the code itself. The KIPs that introduced the codes: KIP-588 PRODUCER_FENCED, KIP-890
+# (API key, code) → (first request version that knows the code, the code that older versions get). If a pair is
+# missing, every version gets the code itself. The KIPs that introduced the codes: KIP-588 PRODUCER_FENCED, KIP-890
 # TRANSACTION_ABORTABLE, KIP-112 KAFKA_STORAGE_ERROR, KIP-345 FENCED_INSTANCE_ID, KIP-447 UNSTABLE_OFFSET_COMMIT,
 # KIP-207 OFFSET_NOT_AVAILABLE, KIP-848 STALE_MEMBER_EPOCH. No version of Produce knows PRODUCER_FENCED or a
 # coordinator's errors. In place of the latter it has NOT_ENOUGH_REPLICAS, which clients retry without refreshing their
-# metadata. Clients of TxnOffsetCommit v0-1 crash on COORDINATOR_LOAD_IN_PROGRESS.
+# metadata. Clients of TxnOffsetCommit v0-1 crash on COORDINATOR_LOAD_IN_PROGRESS. If a commit is impossible, EndTxn
+# below v4 has UNKNOWN_PRODUCER_ID, after which programs with Java's client or librdkafka can abort the transaction.
+# INVALID_TXN_STATE would end their producers.
 _NEVER: Final = 1 << 15
 _PRODUCE, _FETCH, _LIST_OFFSETS, _METADATA, _OFFSET_COMMIT, _OFFSET_FETCH = 0, 1, 2, 3, 8, 9
 _FIND_COORDINATOR, _JOIN_GROUP, _HEARTBEAT, _LEAVE_GROUP, _SYNC_GROUP, _DELETE_TOPICS = 10, 11, 12, 13, 14, 20
@@ -341,10 +343,10 @@ def _downgrades() -> dict[tuple[int, int], tuple[int, ErrorCode]]:
                 _INIT_PRODUCER_ID: 5,
                 _ADD_PARTITIONS_TO_TXN: 5,
                 _ADD_OFFSETS_TO_TXN: 4,
-                _END_TXN: 4,
                 _TXN_OFFSET_COMMIT: 4,
             },
         ),
+        (E.TRANSACTION_ABORTABLE, E.UNKNOWN_PRODUCER_ID, {_END_TXN: 4}),
         (E.KAFKA_STORAGE_ERROR, E.NOT_LEADER_OR_FOLLOWER, {_PRODUCE: 4, _FETCH: 6}),
         (
             E.FENCED_INSTANCE_ID,

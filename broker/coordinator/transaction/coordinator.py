@@ -245,8 +245,9 @@ class TransactionCoordinator(TransactionCore):
         Return the producer's identity for its next transaction when the decision is durable. The markers are written
         later. `version` is TV_2 for request version 5 and above. The other parameters are those of `end_txn_now`. Raise
         KafkaError INVALID_REQUEST (a partition in `written` is in neither the transaction nor the session; nothing has
-        changed), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS (the
-        transactional id is still busy after `transaction.pending.wait.max.ms`), or with a coordinator error code.
+        changed), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, TRANSACTION_ABORTABLE
+        (records may be lost, so only an abort is possible), CONCURRENT_TRANSACTIONS (the transactional id is still busy
+        after `transaction.pending.wait.max.ms`), or with a coordinator error code.
         """
         deadline = self.waits.deadline()
         new_producer_id: int | None = None
@@ -274,7 +275,15 @@ class TransactionCoordinator(TransactionCore):
             elif step is Step.NEEDS_RECORDS:
                 entry = self.known(transactional_id)
                 closed = entry.closed
-                await self._until_durable(entry.metadata)
+                try:
+                    await self._until_durable(entry.metadata)
+                except KafkaError as error:
+                    entry.closed = None
+                    identity = ProducerIdentity(producer_id, producer_epoch)
+                    self.events.refused(
+                        transactional_id, error.code, by, identity=identity, entry=entry, reason=str(error)
+                    )
+                    raise
             else:
                 await self.waits.until_settled(self.known(transactional_id), deadline, by)
 
@@ -295,8 +304,8 @@ class TransactionCoordinator(TransactionCore):
     async def _until_durable(self, metadata: TransactionMetadata) -> None:
         """Wait until the records of the ongoing transaction, which is closed, are durable.
 
-        The records of deleted partitions are not needed. Raise KafkaError KAFKA_STORAGE_ERROR if records may be lost,
-        COORDINATOR_NOT_AVAILABLE if a log is closed because the broker is stopping.
+        The records of deleted partitions are not needed. Raise KafkaError TRANSACTION_ABORTABLE if records may be lost
+        because a disk has failed, COORDINATOR_NOT_AVAILABLE if a log is closed because the broker is stopping.
         """
         async for partition in in_slices(metadata.topic_partitions, _EXAMINED_AT_ONCE):
             try:
@@ -308,7 +317,10 @@ class TransactionCoordinator(TransactionCore):
                     continue
                 if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                     raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
-                raise
+                raise KafkaError(
+                    ErrorCode.TRANSACTION_ABORTABLE,
+                    f"Records of the transaction may be lost. Abort it. {error.message}",
+                ) from error
 
     def _written(
         self, entry: TransactionEntry, named: frozenset[TopicPartition], begins_session: bool

@@ -46,6 +46,7 @@ from support.slices import context_of
 CAUSE = Cause("test")
 FLUSH_S = 1.0
 TV0, TV2 = TransactionVersion.TV_0, TransactionVersion.TV_2
+CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def on_a_slow_disk(
@@ -120,9 +121,7 @@ def test_transaction_is_committed_when_its_records_are_on_disk() -> None:
     on_a_slow_disk(work)
 
 
-@pytest.mark.parametrize(
-    ("version", "code"), [(12, ErrorCode.CONCURRENT_TRANSACTIONS), (11, ErrorCode.INVALID_TXN_STATE)]
-)
+@pytest.mark.parametrize(("version", "code"), [(12, CONCURRENT), (11, ErrorCode.INVALID_TXN_STATE)])
 def test_no_batch_joins_a_transaction_whose_commit_waits_for_records(version: int, code: ErrorCode) -> None:
     """Otherwise, a producer that writes without pause could keep its own commit waiting."""
 
@@ -144,7 +143,7 @@ def test_no_partition_joins_a_transaction_whose_commit_waits_for_records() -> No
         ending = begin_commit(broker, who)
         with pytest.raises(KafkaError) as refused:
             await broker.transaction_coordinator.registration.add_partitions("id", *who, [("u", 0)], TV2)
-        assert refused.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert refused.value.code is CONCURRENT
         await ending
 
     on_a_slow_disk(work)
@@ -219,6 +218,35 @@ def test_commit_that_waits_for_the_records_of_a_closed_log_can_be_repeated() -> 
         assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     on_a_slow_disk(work)
+
+
+def test_transaction_whose_records_may_be_lost_can_only_be_aborted() -> None:
+    """A sync has failed. Until the broker is started again, the partition gets no marker, so the producer waits."""
+
+    async def run() -> None:
+        log, fs = Silent(), FaultyFileSystem()
+        simulated = SimulatedBroker(fs, BrokerConfig(SETTINGS), Random(1), log)
+        with simulated_parts(log):
+            await simulated.start()
+            broker = simulated.broker
+            await asyncio.gather(*[broker.metadata.create_topic(topic, 1, {}) for topic in "tu"])
+            who = await open_transaction(broker, flushed=False)
+            fs.fail("fdatasync")
+            for _ in range(2):
+                with pytest.raises(KafkaError) as refused:
+                    await begin_commit(broker, who)
+                assert refused.value.code is ErrorCode.TRANSACTION_ABORTABLE
+            identity = await broker.transaction_coordinator.end_txn("id", *who, False, TV2)
+            assert await produced(broker, identity, ("u", 0), sequence=0, version=12) is CONCURRENT
+            await simulated.stop()
+            await simulated.start()
+            broker = simulated.broker
+            assert await produced(broker, identity, sequence=0, version=12) is ErrorCode.NONE
+            await broker.transaction_coordinator.end_txn("id", *identity, True, TV2)
+            await simulated.stop()
+
+    with asyncio.Runner(loop_factory=SimulationLoop) as runner:
+        runner.run(run())
 
 
 def begin_commit(
