@@ -309,9 +309,10 @@ class UnsupportedVersion(EncodeError, DecodeError):
 # TRANSACTION_ABORTABLE, KIP-112 KAFKA_STORAGE_ERROR, KIP-345 FENCED_INSTANCE_ID, KIP-447 UNSTABLE_OFFSET_COMMIT,
 # KIP-207 OFFSET_NOT_AVAILABLE, KIP-848 STALE_MEMBER_EPOCH. No version of Produce knows PRODUCER_FENCED or a
 # coordinator's errors. In place of the latter it has NOT_ENOUGH_REPLICAS, which clients retry without refreshing their
-# metadata. Clients of TxnOffsetCommit v0-1 crash on COORDINATOR_LOAD_IN_PROGRESS. If a commit is impossible, EndTxn
-# below v4 has UNKNOWN_PRODUCER_ID, after which programs with Java's client or librdkafka can abort the transaction.
-# INVALID_TXN_STATE would end their producers.
+# metadata. TxnOffsetCommit below v5 has COORDINATOR_NOT_AVAILABLE in place of CONCURRENT_TRANSACTIONS, as in Kafka,
+# because the latter would end producers of Java before 3.8 and of aiokafka. Clients of TxnOffsetCommit v0-1 crash on
+# COORDINATOR_LOAD_IN_PROGRESS. If a commit is impossible, EndTxn below v4 has UNKNOWN_PRODUCER_ID, after which
+# programs with Java's client or librdkafka can abort the transaction. INVALID_TXN_STATE would end their producers.
 _NEVER: Final = 1 << 15
 _PRODUCE, _FETCH, _LIST_OFFSETS, _METADATA, _OFFSET_COMMIT, _OFFSET_FETCH = 0, 1, 2, 3, 8, 9
 _FIND_COORDINATOR, _JOIN_GROUP, _HEARTBEAT, _LEAVE_GROUP, _SYNC_GROUP, _DELETE_TOPICS = 10, 11, 12, 13, 14, 20
@@ -359,6 +360,7 @@ def _downgrades() -> dict[tuple[int, int], tuple[int, ErrorCode]]:
         (E.NOT_COORDINATOR, E.NOT_ENOUGH_REPLICAS, {_PRODUCE: _NEVER}),
         (E.NETWORK_EXCEPTION, E.NOT_ENOUGH_REPLICAS, {_PRODUCE: _NEVER}),
         (E.CONCURRENT_TRANSACTIONS, E.NOT_ENOUGH_REPLICAS, {_PRODUCE: 12}),
+        (E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_NOT_AVAILABLE, {_TXN_OFFSET_COMMIT: 5}),
         (E.UNSTABLE_OFFSET_COMMIT, E.COORDINATOR_LOAD_IN_PROGRESS, {_OFFSET_FETCH: 7}),
         (E.OFFSET_NOT_AVAILABLE, E.LEADER_NOT_AVAILABLE, {_LIST_OFFSETS: 5}),
         (E.LISTENER_NOT_FOUND, E.LEADER_NOT_AVAILABLE, {_METADATA: 6}),
