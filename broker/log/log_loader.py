@@ -11,8 +11,7 @@ cuts off a torn tail, and rebuilds indexes and producer state. Rules:
 * The active segment's indexes and the producer state are loaded from the files that `SavedState` wrote last. The
   batches after the saved state are scanned. This happens after a clean stop, too, because a stop does not save the
   state for the sake of a few new batches (`unsaved_bytes`).
-* A segment begins where the one before it ends. Only Kafka's compaction leaves gaps between them
-  (`kafka_segments.py`).
+* Segments and batches follow each other, and segments of deleted records do not count, as in `offset_rules.py`.
 * From the recovery point on, every checksum is verified. The log ends at the first byte that begins no valid batch, or
   where segments do not join, if a torn write can explain it. A killed process tears only its last write. So a valid
   batch after the damage, but not inside the torn write (`batch_search.py`), means that the file is damaged, and the
@@ -65,6 +64,7 @@ from .indexes import CorruptIndex
 from .kafka_segments import KafkaSegments
 from .leader_epochs import LeaderEpochs
 from .log_config import LogConfig
+from .offset_rules import OffsetRules
 from .partition_log import PartitionLog
 from .producer_state_manager import ProducerStateManager
 from .read_only_files import ReadOnlyFileSystem
@@ -280,10 +280,11 @@ class _Loader:
         if bases and (start is None or (start < bases[0] and self._of_kafka.may_begin_at(bases[0]))):
             start = bases[0]
         start = start or 0
+        self._rules = OffsetRules(start, self._point.cleaned_to, self._of_kafka, trust_gaps=self._damage is None)
         self._check_beginning(start)
         if not self.segments:
             self._begin_at(start)
-        end_offset = self._load_segments(start)
+        end_offset = self._load_segments()
         if self._damage is not None:
             return self._end_sound_part(self._damage, start, end_offset)
         if start > end_offset:
@@ -332,7 +333,7 @@ class _Loader:
                 follows = index.lookup(header.last_offset - 1) < first == index.lookup(header.last_offset)
             else:
                 gap = header.base_offset - expected
-                follows = gap == 0 or (gap > 0 and self._may_have_gaps(expected))
+                follows = gap == 0 or (gap > 0 and self._rules.may_have_gaps(expected))
             if not follows:
                 raise damage
             expected = header.next_offset
@@ -446,17 +447,12 @@ class _Loader:
 
     # --- segments ----------------------------------------------------------------------------------------------------
 
-    def _load_segments(self, start: int) -> int:
-        """Load or scan each segment; return the log end offset. Raises CorruptLog and OSError.
-
-        Segments that lie entirely below `start` are deleted, and only their files remain. A loss of power may have
-        restored some of these files, with bytes that were never synced. So nothing in them is treated as damage.
-        """
-        last = len(self.segments) - 1
+    def _load_segments(self) -> int:
+        """Load or scan each segment; return the log end offset. Raises CorruptLog and OSError."""
         end_offset = self.segments[0].base_offset
         for number, segment in enumerate(self.segments):
-            following = self.segments[number + 1].base_offset if number < last else None
-            if number and segment.base_offset > start and not self._joins(number, end_offset):
+            following = self._following(number)
+            if number and not self._rules.joins(self.segments[number - 1].base_offset, segment.base_offset, end_offset):
                 self._end_before(number, end_offset)
                 return end_offset
             if following is None:
@@ -468,7 +464,7 @@ class _Loader:
                     end_offset = trusted_end
                     continue
                 end_offset, broken = self._scan(segment, following)
-            if broken is not None and following is not None and (end_offset == following or following <= start):
+            if broken is not None and following is not None and self._rules.is_leftover(end_offset, following):
                 self._cut_leftovers(number, broken)
                 end_offset = following
             elif broken is not None:
@@ -484,12 +480,9 @@ class _Loader:
             )
         return end_offset
 
-    def _joins(self, number: int, end_offset: int) -> bool:
-        """Whether segment `number` begins at `end_offset`, where the one before ends, or follows a gap of Kafka's."""
-        before, base_offset = self.segments[number - 1].base_offset, self.segments[number].base_offset
-        return base_offset == end_offset or (
-            base_offset > end_offset and self._of_kafka.may_end_before(before, base_offset)
-        )
+    def _following(self, number: int) -> int | None:
+        """Return the base offset of the segment after segment `number`; None if it is the last one."""
+        return self.segments[number + 1].base_offset if number + 1 < len(self.segments) else None
 
     def _load_finished(self, segment: LogSegment) -> int | None:
         """Load a finished segment from its index files; return its end offset, or None if it must be scanned."""
@@ -558,13 +551,11 @@ class _Loader:
             return end_offset, None
         try:
             for at, header, _ in scan_batches(segment.file, position, size):
-                if header.base_offset != end_offset and not self._may_leave_out(
-                    segment, end_offset, header.base_offset
-                ):
-                    if self._damage is not None and self._may_have_gaps(segment.base_offset):
+                if not self._rules.follows(end_offset, header.base_offset, following):
+                    if self._damage is not None and self._rules.may_have_gaps(segment.base_offset):
                         raise self._damage  # the previous batch may be the one with the wrong offset
                     raise BrokenBatch(at, f"offset {header.base_offset} follows {end_offset - 1}")
-                if following is not None and header.base_offset >= following:
+                if not self._rules.fits(header.base_offset, following):
                     raise BrokenBatch(at, f"offset {header.base_offset} belongs to the next segment")
                 segment.index(at, header, self._config.index_interval_bytes)
                 end_offset = header.next_offset
@@ -576,21 +567,6 @@ class _Loader:
         self._scanned_from[segment] = offset
         self.changed.append(segment)
         return end_offset, broken
-
-    def _may_leave_out(self, segment: LogSegment, end_offset: int, base_offset: int) -> bool:
-        """Whether compaction may have removed the offsets between `end_offset` and the next batch's `base_offset`.
-
-        A checksum does not cover the offset in a batch's header, so any other gap or step back counts as damage.
-        """
-        if base_offset < end_offset:
-            return False
-        finished = segment is not self.segments[-1] and self._damage is None
-        return finished or self._may_have_gaps(end_offset)
-
-    def _may_have_gaps(self, offset: int) -> bool:
-        """Whether compaction may have left gaps at `offset`: it came that far, or its progress is not known."""
-        cleaned_to = self._point.cleaned_to
-        return cleaned_to is None or offset < cleaned_to
 
     def _truncate(self, number: int, end_offset: int, broken: BrokenBatch) -> None:
         """Cut the log at the first invalid batch, or raise CorruptLog if the damage cannot be a torn write.
@@ -735,11 +711,13 @@ class _Loader:
         cut off. Raises CorruptLog.
         """
         epochs = []
-        for segment in self.segments:
+        for number, segment in enumerate(self.segments):
             if segment.size:
                 try:
                     header = segment.batch_at(0)
                 except BrokenBatch as error:
+                    if self._rules.is_deleted(self._following(number)):
+                        continue
                     raise CorruptLog(segment.path(), error.position, segment.base_offset, error.reason) from None
                 epochs.append((header.partition_leader_epoch, header.base_offset))
             if segment is not self.segments[-1] and segment not in self.changed:
@@ -752,30 +730,31 @@ class _Loader:
         With `rebuild`, also add the transactions that they abort to the transaction indexes of scanned segments.
         """
         for number, segment in enumerate(self.segments):
-            following = self.segments[number + 1].base_offset if number + 1 < len(self.segments) else end_offset
-            if following > start:
-                self._replay_segment(producers, segment, start, rebuild=rebuild)
+            following = self._following(number)
+            if (end_offset if following is None else following) > start:
+                try:
+                    self._replay_segment(producers, segment, start, rebuild=rebuild)
+                except BrokenBatch as error:
+                    if not self._rules.is_deleted(following):
+                        raise CorruptLog(segment.path(), error.position, producers.end_offset, error.reason) from None
                 if segment is not self.segments[-1] and segment not in self.changed:
                     segment.release()
 
     def _replay_segment(
         self, producers: ProducerStateManager, segment: LogSegment, start: int, *, rebuild: bool
     ) -> None:
-        """Apply the batches of one segment from offset `start` on to `producers`. Raises CorruptLog.
+        """Apply the batches of one segment from offset `start` on to `producers`. Raises BrokenBatch.
 
         With `rebuild`, also add the transactions that they abort to the segment's transaction index if it was scanned.
         """
         scanned_from = self._scanned_from.get(segment) if rebuild else None
-        try:
-            for position, header in segment.headers(segment.position_of(start)):
-                if header.last_offset < start:
-                    continue
-                marker = self._marker(segment, position, header) if header.is_control else None
-                aborted = producers.update(header, marker, header.base_offset)
-                if aborted is not None and scanned_from is not None and header.base_offset >= scanned_from:
-                    segment.aborted.append(aborted)
-        except BrokenBatch as error:
-            raise CorruptLog(segment.path(), error.position, producers.end_offset, error.reason) from None
+        for position, header in segment.headers(segment.position_of(start)):
+            if header.last_offset < start:
+                continue
+            marker = self._marker(segment, position, header) if header.is_control else None
+            aborted = producers.update(header, marker, header.base_offset)
+            if aborted is not None and scanned_from is not None and header.base_offset >= scanned_from:
+                segment.aborted.append(aborted)
 
     def _marker(self, segment: LogSegment, position: int, header: BatchHeader) -> ControlRecord | None:
         """Return the control record of the batch at byte `position`; None if compaction has emptied the batch."""

@@ -5,7 +5,8 @@ damaged part, after saving every byte that it removes. These are separate steps 
 what would be lost before anything is removed. Never runs by itself. Takes the lock of the data directory, so it never
 runs while a broker uses the directory.
 
-Indexes, producer snapshots and checkpoints need no repair, because the broker rebuilds them.
+Indexes, producer snapshots and checkpoints need no repair, because the broker rebuilds them. What counts as damage is
+decided by the rules of a start (`offset_rules.py`), but all checksums are verified, also those that a start trusts.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from .flushed_mark import read_flushed_offset, remove_flushed_offset
 from .journal_redo import LeftJournal, read_journal
 from .journal_view import RedoneFileSystem
 from .kafka_segments import KafkaSegments
+from .offset_rules import OffsetRules
 from .removed import REPAIR, keep, keep_directory
 from .segment import LogSegment
 
@@ -256,58 +258,67 @@ def _inspect_partition(
     if not segments and recovery_point > (start_offset or 0):
         reason = f"the partition has no segment, but was on disk up to offset {recovery_point}"
         return Damage(topic, partition, path, 0, reason, recovery_point, 0, 0, 0, True, recovery_point)
-    end_offset = segments[0].base_offset if segments else recovery_point
+    first = segments[0].base_offset if segments else recovery_point
+    if start_offset is None or (start_offset < first and of_kafka.may_begin_at(first)):
+        start_offset = first
+    rules = OffsetRules(start_offset, cleaned_to, of_kafka)
+    end_offset = first
     for number, segment in enumerate(segments):
-        position = 0
+        following = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        is_swap = segment.path().endswith(SWAP)  # a start refuses a damaged one, wherever it begins
+        if rules.is_deleted(following) and not is_swap:
+            continue
+        if number and not rules.joins(segments[number - 1].base_offset, segment.base_offset, end_offset):
+            if segment.base_offset < end_offset:
+                reason = f"the next segment begins at offset {segment.base_offset}, before the end of this one"
+            else:
+                reason = f"the next segment is missing: offsets {end_offset} to {segment.base_offset - 1} are gone"
+            broken = BrokenBatch(segments[number - 1].size, reason)
+            return _damage(topic, partition, segments[number - 1 :], broken, end_offset, recovery_point)
+        end_offset = segment.base_offset
         try:
-            if number and segment.base_offset > end_offset:
-                if not of_kafka.may_end_before(segments[number - 1].base_offset, segment.base_offset):
-                    gone = f"offsets {end_offset} to {segment.base_offset - 1} are gone"
-                    raise BrokenBatch(0, f"the previous segment is missing: {gone}")
-                end_offset = segment.base_offset
-            for position_, header, _ in segment.batches():
+            for position, header, _ in segment.batches():
                 active = segment is segments[-1]
                 gap = active and cleaned_to is not None and cleaned_to <= end_offset != header.base_offset
                 if header.base_offset < end_offset or gap:
-                    raise BrokenBatch(position_, f"offset {header.base_offset} follows {end_offset - 1}")
+                    raise BrokenBatch(position, f"offset {header.base_offset} follows {end_offset - 1}")
                 end_offset = header.next_offset
-                position = position_ + header.size
         except BrokenBatch as error:
-            batches, records = _whole_behind(segment, error.position + 1)
-            for later in segments[number + 1 :]:
-                more = _whole_behind(later, 0)
-                batches, records = batches + more[0], records + more[1]
-            lost = segment.size - error.position + sum(later.size for later in segments[number + 1 :])
-            return Damage(
-                topic,
-                partition,
-                segment.path(),
-                error.position,
-                error.reason,
-                end_offset,
-                lost,
-                batches,
-                records,
-                end_offset < recovery_point,
-            )
+            if is_swap or not rules.is_leftover(end_offset, following):
+                return _damage(topic, partition, segments[number:], error, end_offset, recovery_point)
         finally:
             segment.release()
-        assert position == segment.size
-    if (
-        segments
-        and start_offset is not None
-        and start_offset < segments[0].base_offset
-        and not of_kafka.may_begin_at(segments[0].base_offset)
-    ):
-        first = segments[0]
-        reason = f"the first segment is missing: offsets {start_offset} to {first.base_offset - 1} are gone"
-        return Damage(topic, partition, first.path(), 0, reason, start_offset, 0, 0, 0, True, first.base_offset)
+    if segments and start_offset < first:
+        reason = f"the first segment is missing: offsets {start_offset} to {first - 1} are gone"
+        return Damage(topic, partition, segments[0].path(), 0, reason, start_offset, 0, 0, 0, True, first)
     if end_offset < recovery_point:
         last = segments[-1].path() if segments else path
         size = segments[-1].size if segments else 0
         reason = f"the log ends here, but was on disk up to offset {recovery_point}"
         return Damage(topic, partition, last, size, reason, end_offset, 0, 0, 0, True)
     return None
+
+
+def _damage(
+    topic: str, partition: int, segments: list[LogSegment], broken: BrokenBatch, end_offset: int, recovery_point: int
+) -> Damage:
+    """Return the damage at which the log ends. It begins in the first of `segments`, and they have all that is lost."""
+    batches, records = _whole_behind(segments[0], broken.position + 1)
+    for later in segments[1:]:
+        more = _whole_behind(later, 0)
+        batches, records = batches + more[0], records + more[1]
+    return Damage(
+        topic,
+        partition,
+        segments[0].path(),
+        broken.position,
+        broken.reason,
+        end_offset,
+        sum(segment.size for segment in segments) - broken.position,
+        batches,
+        records,
+        end_offset < recovery_point,
+    )
 
 
 def _whole_behind(segment: LogSegment, start: int) -> tuple[int, int]:
@@ -341,7 +352,9 @@ def _cut(path: str, damage: Damage, fs: FileSystem, now_ms: int) -> None:
     doomed: list[LogSegment] = []
     for segment in _segments(path, fs):
         if doomed or segment.path() == damage.file:
-            keep(fs, segment.path(), 0 if doomed else damage.position, directory)
+            start = 0 if doomed else damage.position
+            if start < segment.size:
+                keep(fs, segment.path(), start, directory)
             doomed.append(segment)
     for segment in reversed(doomed):
         if segment.path() == damage.file and segment.base_offset <= damage.lost_from_offset:

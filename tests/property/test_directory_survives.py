@@ -2,7 +2,8 @@
 
 Several partitions are written, rolled, compacted, deleted and created again, with and without a journal, while the
 broker's threads run in a random order. What was acknowledged is there after the next start, and nothing is there that
-was not appended, although syncs, reads, writes and removals have failed before.
+was not appended, although syncs, reads, writes and removals have failed before. A repair before the start would have
+removed nothing that the start serves.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from functools import partial
 
 import pytest
 from oncelog.broker.log import LogConfig, LogManager, PartitionLog
+from oncelog.broker.log.repair import Damage, inspect
 from oncelog.protocol.errors import KafkaError
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import batch, new_manager, values
+from support.logs import DATA, batch, new_manager, values
 from support.simulation.threads import Schedule, SimulatedThreads
 from support.simulation.world import SimulationLoop
 
@@ -73,6 +75,8 @@ class Directory:
         self.tasks: set[asyncio.Task[None]] = set()
         self._fault: tuple[str, str, int, int] | None = None
         self._count = 0
+        self.damages: list[Damage] = []
+        """What a repair would have removed before the last start."""
 
     async def run(self) -> None:
         for _ in range(LIVES):
@@ -92,6 +96,7 @@ class Directory:
         schedule = Schedule(lambda: rng.choice((0.0002, 0.001, 0.02)), pieces=0.7, pauses=0.3, delay_s=0.01)
         self.threads = SimulatedThreads(rng, schedule)
         self._fault = None
+        self.damages = inspect(DATA, self.fs) if self.fs.exists(DATA) else []
         self.fs.before = self._operation
         self.manager = new_manager(self.fs, threads=self.threads, journal_bytes=rng.choice(JOURNALS))
         self.manager._ids.count = rng.randrange(1 << 60)  # type: ignore[attr-defined]
@@ -212,6 +217,10 @@ class Directory:
     def check(self) -> None:
         """After a start: one of the lives of each partition is there. From now on it is the only possible one."""
         assert self.manager.offline == {}
+        for damage in self.damages:
+            log = self.manager.get(damage.topic, damage.partition)
+            assert not damage.below_recovery_point, damage
+            assert log is None or log.log_end_offset <= damage.lost_from_offset, damage
         for topic, lives in self.lives.items():
             log = self.manager.get(topic, 0)
             fitting = [life for life in lives if self.fits(topic, log, life)]

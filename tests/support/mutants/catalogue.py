@@ -180,8 +180,8 @@ MUTANTS: Final = (
         "recovery keeps a segment that does not continue the one before",
         "log",
         "broker/log/log_loader.py",
-        "            if number and segment.base_offset > start and not self._joins(number, end_offset):\n",
-        "            if number and segment.base_offset < 0:\n",
+        "            if number and not self._rules.joins(",
+        "            if number and segment.base_offset < 0 and not self._rules.joins(",
     ),
     Mutant(
         "a gap behind any segment is taken for a gap that Kafka's compaction left",

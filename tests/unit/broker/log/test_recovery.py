@@ -1119,3 +1119,90 @@ def test_compaction_begins_anew_where_a_repair_has_cut(fs: FaultyFileSystem) -> 
     manager.open()
     assert manager._cleaner_offsets == {("t", 0): 2}
     manager.abandon()
+
+
+# --- repair and deleted records --------------------------------------------------------------------------------------
+
+
+def with_deleted_records(fs: FaultyFileSystem, start: int, *, clean: bool = True, **config: Any) -> None:
+    """A stopped directory: 12 records, 3 to a segment; those below `start` are deleted, but the files are still there.
+
+    A failed removal leaves such files.
+    """
+    manager = new_manager(fs)
+    manager.open()
+    log = manager.create("t", 0, LogConfig(**{"segment_bytes": 250, "index_interval_bytes": 0, **config}))
+    for number in range(12):
+        log.append(batch(f"value {number}"))
+    log.flush()
+    assert [segment.base_offset for segment in log.segments] == [0, 3, 6, 9]
+    if clean:
+        asyncio.run(manager.stop())
+    else:
+        manager.checkpoints.write("recovery-point-offset-checkpoint", {("t", 0): 12})
+        manager.abandon()
+        fs.kill()
+    manager.checkpoints.write("log-start-offset-checkpoint", {("t", 0): start})
+
+
+def served(fs: FaultyFileSystem) -> tuple[int, list[str]]:
+    """(log start offset, values) of the partition after a start."""
+    manager = new_manager(fs)
+    manager.open()
+    assert manager.offline == {}
+    log = manager.get("t", 0)
+    assert log is not None
+    found = (log.log_start_offset, values(log.batches()))
+    manager.abandon()
+    return found
+
+
+def segment_path(base_offset: int) -> str:
+    return f"/data/t-0/{base_offset:020d}.log"
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("byte", [10, 16, 70], ids=["length", "magic", "records"])
+def test_damage_in_a_segment_of_deleted_records_is_not_repaired(fs: FaultyFileSystem, byte: int, clean: bool) -> None:
+    with_deleted_records(fs, 10, clean=clean)
+    flip(fs, segment_path(3), byte)
+    flip(fs, FIRST, byte)
+    assert repair("/data", fs) == []
+    assert served(fs) == (10, ["value 10", "value 11"])
+
+
+def test_a_gap_between_segments_of_deleted_records_is_not_repaired(fs: FaultyFileSystem) -> None:
+    with_deleted_records(fs, 10)
+    fs.unlink(segment_path(3))
+    assert repair("/data", fs) == []
+    assert served(fs) == (10, ["value 10", "value 11"])
+
+
+@pytest.mark.parametrize("lost", ["snapshots", "leader epochs"])
+def test_a_start_replays_no_damage_of_deleted_records(fs: FaultyFileSystem, lost: str) -> None:
+    """The batches of deleted records were replayed into the producer state, and damage in them took the log offline."""
+    with_deleted_records(fs, 10)
+    for name in fs.list("/data/t-0"):
+        if name.endswith(".snapshot") if lost == "snapshots" else name == "leader-epoch-checkpoint":
+            fs.unlink(f"/data/t-0/{name}")
+    flip(fs, FIRST, 16)
+    flip(fs, segment_path(3), 16)
+    assert repair("/data", fs) == []
+    assert served(fs) == (10, ["value 10", "value 11"])
+
+
+def test_bytes_that_a_failed_write_left_behind_a_segment_are_not_repaired(fs: FaultyFileSystem) -> None:
+    with_deleted_records(fs, 0, clean=False)
+    fs._get(segment_path(3)).data += b"left behind"
+    fs._get(segment_path(3)).disk += b"left behind"
+    assert repair("/data", fs) == []
+    assert served(fs) == (0, [f"value {number}" for number in range(12)])
+
+
+def test_a_segment_that_begins_before_the_end_of_the_one_before_is_cut_by_one_repair(fs: FaultyFileSystem) -> None:
+    with_deleted_records(fs, 0, clean=False)
+    fs.rename(segment_path(6), segment_path(5))
+    (damage,) = repair("/data", fs)
+    assert (damage.file, damage.position) == (segment_path(3), fs.file_size(segment_path(3)))
+    assert damage.lost_from_offset == 6
+    assert served(fs) == (0, [f"value {number}" for number in range(6)])

@@ -1,0 +1,71 @@
+"""Decide which segments and batches of a log count, and which offsets may follow each other in it.
+
+A start (`log_loader.py`) and a repair (`repair.py`) share these rules. So a repair removes nothing that a start would
+serve, and finds every damage that a start refuses. Nothing here reads or changes a file.
+
+* Segments that lie entirely below the log start offset are deleted, and only their files remain. A loss of power may
+  have restored some of these files, with bytes that were never synced. So neither their content nor a gap between them
+  is damage.
+* A segment begins where the one before it ends. Only Kafka's compaction leaves gaps between them
+  (`kafka_segments.py`).
+* The batches of a segment end at the base offset of the next one. Bytes after them were left by a failed write, and a
+  loss of power undid their removal. A batch with an offset of the next segment is damage, or such a leftover.
+* A batch begins where the one before it ends, unless compaction has removed what was between them. A checksum does not
+  cover the offset in a batch's header, so any other gap or step back is damage.
+"""
+
+from __future__ import annotations
+
+from .kafka_segments import KafkaSegments
+
+
+class OffsetRules:
+    """The rules for one log. `following`: the base offset of the next segment; None for the last segment.
+
+    `start_offset`: the log start offset. `cleaned_to`: the offset up to which compaction came according to its
+    checkpoint; None if it is not known. A crash may have interrupted a later compaction before the checkpoint was
+    written. So finished segments, the only ones that are compacted, may have gaps from this offset on, too. Without
+    `trust_gaps`, such gaps count as damage.
+    """
+
+    def __init__(
+        self, start_offset: int, cleaned_to: int | None, of_kafka: KafkaSegments, *, trust_gaps: bool = True
+    ) -> None:
+        self._start_offset = start_offset
+        self._cleaned_to = cleaned_to
+        self._of_kafka = of_kafka
+        self._trust_gaps = trust_gaps
+
+    def is_deleted(self, following: int | None) -> bool:
+        """Whether a segment lies entirely below the log start offset."""
+        return following is not None and following <= self._start_offset
+
+    def joins(self, before: int, base_offset: int, end_offset: int) -> bool:
+        """Whether no record is missing or doubled before the segment at `base_offset`.
+
+        The segment before it has the base offset `before` and ends at `end_offset`.
+        """
+        if base_offset == end_offset or base_offset <= self._start_offset:
+            return True
+        return base_offset > end_offset and self._of_kafka.may_end_before(before, base_offset)
+
+    def follows(self, end_offset: int, base_offset: int, following: int | None) -> bool:
+        """Whether the batch at `base_offset` may come after a batch that ends at `end_offset` in the same segment."""
+        if base_offset <= end_offset:
+            return base_offset == end_offset
+        return (self._trust_gaps and following is not None) or self.may_have_gaps(end_offset)
+
+    def may_have_gaps(self, offset: int) -> bool:
+        """Whether compaction may have left gaps at `offset`: it came that far, or its progress is not known."""
+        return self._cleaned_to is None or offset < self._cleaned_to
+
+    def fits(self, base_offset: int, following: int | None) -> bool:
+        """Whether the batch at `base_offset` begins below the next segment."""
+        return following is None or base_offset < following
+
+    def is_leftover(self, end_offset: int, following: int | None) -> bool:
+        """Whether the bytes after the last valid batch of a segment, which ends at `end_offset`, are no live records.
+
+        All records of the segment precede them, or are deleted.
+        """
+        return end_offset == following or self.is_deleted(following)
