@@ -273,21 +273,14 @@ def _inspect_partition(
                 reason = f"the next segment begins at offset {segment.base_offset}, before the end of this one"
             else:
                 reason = f"the next segment is missing: offsets {end_offset} to {segment.base_offset - 1} are gone"
-            broken = BrokenBatch(segments[number - 1].size, reason)
-            return _damage(topic, partition, segments[number - 1 :], broken, end_offset, recovery_point)
-        end_offset = segment.base_offset
+            joint = BrokenBatch(segments[number - 1].size, reason)
+            return _damage(topic, partition, segments[number - 1 :], joint, end_offset, recovery_point)
         try:
-            for position, header, _ in segment.batches():
-                active = segment is segments[-1]
-                gap = active and cleaned_to is not None and cleaned_to <= end_offset != header.base_offset
-                if header.base_offset < end_offset or gap:
-                    raise BrokenBatch(position, f"offset {header.base_offset} follows {end_offset - 1}")
-                end_offset = header.next_offset
-        except BrokenBatch as error:
-            if is_swap or not rules.is_leftover(end_offset, following):
-                return _damage(topic, partition, segments[number:], error, end_offset, recovery_point)
+            end_offset, broken = _sound_end(segment, following, rules)
         finally:
             segment.release()
+        if broken is not None and (is_swap or not rules.is_leftover(end_offset, following)):
+            return _damage(topic, partition, segments[number:], broken, end_offset, recovery_point)
     if segments and start_offset < first:
         reason = f"the first segment is missing: offsets {start_offset} to {first - 1} are gone"
         return Damage(topic, partition, segments[0].path(), 0, reason, start_offset, 0, 0, 0, True, first)
@@ -297,6 +290,31 @@ def _inspect_partition(
         reason = f"the log ends here, but was on disk up to offset {recovery_point}"
         return Damage(topic, partition, last, size, reason, end_offset, 0, 0, 0, True)
     return None
+
+
+def _sound_end(segment: LogSegment, following: int | None, rules: OffsetRules) -> tuple[int, BrokenBatch | None]:
+    """Verify the batches of a segment whose next segment begins at `following`.
+
+    Return (the end offset of the sound batches, the error of the first one that is not sound or None). If a batch steps
+    back into a gap that compaction may have left just before, then the batch after the gap has the wrong offset.
+    """
+    end_offset = segment.base_offset
+    gap: tuple[int, int, int] | None = None
+    """Byte position and base offset of the previous batch, and the end of the one before, if they differ."""
+    try:
+        for position, header, _ in segment.batches():
+            base_offset = header.base_offset
+            if not rules.follows(end_offset, base_offset, following):
+                if gap is not None and gap[2] <= base_offset < end_offset:
+                    position, base_offset, end_offset = gap
+                raise BrokenBatch(position, f"offset {base_offset} follows {end_offset - 1}")
+            if not rules.fits(base_offset, following):
+                raise BrokenBatch(position, f"offset {base_offset} belongs to the next segment")
+            gap = (position, base_offset, end_offset) if base_offset > end_offset else None
+            end_offset = header.next_offset
+    except BrokenBatch as error:
+        return end_offset, error
+    return end_offset, None
 
 
 def _damage(

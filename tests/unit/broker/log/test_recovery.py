@@ -1199,10 +1199,40 @@ def test_bytes_that_a_failed_write_left_behind_a_segment_are_not_repaired(fs: Fa
     assert served(fs) == (0, [f"value {number}" for number in range(12)])
 
 
-def test_a_segment_that_begins_before_the_end_of_the_one_before_is_cut_by_one_repair(fs: FaultyFileSystem) -> None:
+def test_segments_that_both_have_an_offset_are_separated_by_one_repair(fs: FaultyFileSystem) -> None:
     with_deleted_records(fs, 0, clean=False)
-    fs.rename(segment_path(6), segment_path(5))
+    longer = batch("value 5", "not 6")
+    stamp(longer, 0, 5, 0)
+    at = 2 * fs.file_size(segment_path(3)) // 3
+    node = fs._get(segment_path(3))
+    node.data[at:] = longer
+    node.disk = bytes(node.data)
     (damage,) = repair("/data", fs)
     assert (damage.file, damage.position) == (segment_path(3), fs.file_size(segment_path(3)))
-    assert damage.lost_from_offset == 6
-    assert served(fs) == (0, [f"value {number}" for number in range(6)])
+    assert damage.lost_from_offset == 7
+    assert served(fs) == (0, [*(f"value {number}" for number in range(6)), "not 6"])
+
+
+# --- repair and offsets in headers -----------------------------------------------------------------------------------
+
+
+def set_base_offset(fs: FaultyFileSystem, path: str, position: int, base_offset: int) -> None:
+    """Change the offset of a batch, which its checksum does not cover."""
+    node = fs._get(path)
+    node.data[position : position + 8] = base_offset.to_bytes(8, "big")
+    node.disk = bytes(node.data)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("offset", [0, 3, 5, 6, 1 << 30])
+def test_one_repair_removes_a_batch_with_a_wrong_offset(fs: FaultyFileSystem, offset: int, clean: bool) -> None:
+    """The batch was kept, and with it the wrong offset, so that the next start refused the partition again."""
+    with_deleted_records(fs, 0, clean=clean)
+    size = fs.file_size(segment_path(3)) // 3
+    lost = 2 * size + fs.file_size(segment_path(6)) + fs.file_size(segment_path(9))
+    set_base_offset(fs, segment_path(3), size, offset)  # the offset was 4
+    (damage,) = repair("/data", fs)
+    assert (damage.file, damage.position, damage.lost_from_offset) == (segment_path(3), size, 4)
+    assert (damage.below_recovery_point, damage.lost_bytes) == (True, lost)
+    assert inspect("/data", fs) == []
+    assert served(fs) == (0, [f"value {number}" for number in range(4)])
