@@ -170,9 +170,10 @@ def _damage_lines(damage: Damage) -> str:
     if not damage.topic:
         return f"{damage.reason}\n  a repair keeps the file in `removed`"
     if damage.new_start_offset >= 0:
+        removed = f"{damage.lost_bytes} bytes of deleted records" if damage.lost_bytes else "nothing else"
         return (
             f"{damage.topic}-{damage.partition}: {damage.file}: {damage.reason}\n"
-            f"  a repair sets the partition's first offset to {damage.new_start_offset}, and removes nothing else"
+            f"  a repair sets the partition's first offset to {damage.new_start_offset}, and removes {removed}"
         )
     lost = (
         "including records that may have been acknowledged and read"

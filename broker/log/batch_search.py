@@ -93,15 +93,15 @@ class BatchSearch:
                 return position
         return None
 
-    def whole_batches(self) -> Iterator[BatchHeader]:
-        """Yield the header of each valid batch from byte `broken` on that is not inside another one.
+    def whole_batches(self) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield (position, header) of each valid batch from byte `broken` on that is not inside another one.
 
         Every byte is tried as the start of a batch. Raises SearchGivenUp.
         """
         for position, header in self._plausible_headers(self._broken, self._end):
             if self._is_whole(position, header):
                 self._searched_to = position + header.size
-                yield header
+                yield position, header
 
     def _find_end_by_checksum(self, header: BatchHeader) -> int | None:
         """Return the position at which the broken batch ends by its checksum and a valid batch begins, else None.

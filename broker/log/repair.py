@@ -11,8 +11,10 @@ decided by the rules of a start (`offset_rules.py`), but all checksums are verif
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 from ..system.ports import FileSystem, SystemClock, SystemRandomIds
 from .batch_scan import BrokenBatch
@@ -24,6 +26,7 @@ from .file_names import (
     LOG,
     SNAPSHOT,
     SWAP,
+    TEMPORARY,
     being_deleted,
     parse_partition_directory,
     parse_segment_name,
@@ -37,6 +40,9 @@ from .offset_rules import OffsetRules
 from .removed import REPAIR, keep, keep_directory
 from .segment import LogSegment
 
+_PIECE: Final = 1 << 20
+"""The number of bytes that are copied at a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Damage:
@@ -47,8 +53,9 @@ class Damage:
 
     `below_recovery_point`: whether records are lost that are known to have been on disk, and so may have been
     acknowledged and read; otherwise the broker would cut the torn tail by itself. `new_start_offset`: if it is not -1,
-    the beginning of the log is missing; a repair then cuts nothing and makes this the log start offset. The damage of
-    the journal has the topic "" and the partition -1; a repair redoes what can be read of it.
+    the beginning of the log is missing or damaged; a repair then makes this the log start offset, and removes only the
+    first `lost_bytes` bytes of `file`, in which all records are deleted. The damage of the journal has the topic "" and
+    the partition -1; a repair redoes what can be read of it.
     """
 
     topic: str
@@ -98,12 +105,14 @@ def repair(directory: str, fs: FileSystem) -> list[Damage]:
             # Without the clean shutdown marker the next start recovers the partitions. The marker is removed before
             # the cut, so that an interrupted repair does not leave a partition that looks undamaged.
             data.take_clean_shutdown()
-        for damage in damages:
+        for damage in reversed(damages):  # the end of a log before its beginning, which gets another file name
             path = f"{directory}/{partition_directory(damage.topic, damage.partition)}"
             if damage.new_start_offset < 0:
                 _cut(path, damage, fs, now_ms)
             elif damage.file == path:
                 _begin_anew(path, damage.new_start_offset, fs)
+            elif damage.lost_bytes:
+                _drop_beginning(path, damage, fs, now_ms)
         if damages:
             _write_checkpoints(CheckpointFiles(fs, data.path), damages)
         return [*of_journal, *damages]
@@ -155,7 +164,8 @@ def _redo(directory: str, fs: FileSystem, now_ms: int) -> list[Damage]:
 def _write_checkpoints(checkpoints: CheckpointFiles, damages: list[Damage]) -> None:
     """Lower the checkpoints to the new end offsets, and raise the start offsets of logs that lost their beginning.
 
-    With a cleaner offset beyond the log's end, compaction would skip the records that are appended later.
+    With a cleaner offset beyond the log's end, compaction would skip the records that are appended later. A log that
+    ends before its start offset is begun anew there by the next start.
     """
     points = checkpoints.read(RECOVERY_POINTS) or {}
     starts = checkpoints.read(LOG_START_OFFSETS) or {}
@@ -165,7 +175,7 @@ def _write_checkpoints(checkpoints: CheckpointFiles, damages: list[Damage]) -> N
         if damage.new_start_offset >= 0:
             starts[key] = damage.new_start_offset
             continue
-        for offsets in (points, cleaned, starts):
+        for offsets in (points, cleaned):
             if key in offsets:
                 offsets[key] = min(offsets[key], damage.lost_from_offset)
     for name, offsets in ((RECOVERY_POINTS, points), (CLEANER_OFFSETS, cleaned), (LOG_START_OFFSETS, starts)):
@@ -180,7 +190,7 @@ def _inspect(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> list[
     starts, cleaned = checkpoints.read(LOG_START_OFFSETS), checkpoints.read(CLEANER_OFFSETS)
     unclean = data.clean_shutdown()
     missing = {key for key, offset in points.items() if offset > 0}
-    damages = []
+    damages: list[Damage] = []
     names = sorted(fs.list(data.path))
     for name in names:
         key = parse_partition_directory(name)
@@ -194,9 +204,7 @@ def _inspect(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> list[
             cleaned_to = None if cleaned is None else cleaned.get(key, 0)
             clean = unclean is not None and name not in unclean
             of_kafka = KafkaSegments(fs, path, fs.list(path), None if clean else recovery_point)
-            damage = _inspect_partition(*key, path, recovery_point, start_offset, cleaned_to, of_kafka, fs)
-            if damage is not None:
-                damages.append(damage)
+            damages += _inspect_partition(*key, path, recovery_point, start_offset, cleaned_to, of_kafka, fs)
     for key in sorted(missing - being_deleted(missing, names)):
         path, offset = f"{data.path}/{partition_directory(*key)}", points[key]
         reason = f"the directory is missing, but the partition was on disk up to offset {offset}"
@@ -248,8 +256,8 @@ def _inspect_partition(
     cleaned_to: int | None,
     of_kafka: KafkaSegments,
     fs: FileSystem,
-) -> Damage | None:
-    """Return the first damage of a partition, or None if it has none.
+) -> Iterator[Damage]:
+    """Yield the damage of a partition: of its beginning, if that costs no live record, and the one at which it ends.
 
     `start_offset` and `cleaned_to`: the partition's log start offset and cleaner offset in the checkpoints; None if not
     known.
@@ -257,10 +265,14 @@ def _inspect_partition(
     segments = _segments(path, fs)
     if not segments and recovery_point > (start_offset or 0):
         reason = f"the partition has no segment, but was on disk up to offset {recovery_point}"
-        return Damage(topic, partition, path, 0, reason, recovery_point, 0, 0, 0, True, recovery_point)
+        yield Damage(topic, partition, path, 0, reason, recovery_point, 0, 0, 0, True, recovery_point)
+        return
     first = segments[0].base_offset if segments else recovery_point
     if start_offset is None or (start_offset < first and of_kafka.may_begin_at(first)):
         start_offset = first
+    if segments and start_offset < first:
+        reason = f"the first segment is missing: offsets {start_offset} to {first - 1} are gone"
+        yield Damage(topic, partition, segments[0].path(), 0, reason, start_offset, 0, 0, 0, True, first)
     rules = OffsetRules(start_offset, cleaned_to, of_kafka)
     end_offset = first
     for number, segment in enumerate(segments):
@@ -274,35 +286,50 @@ def _inspect_partition(
             else:
                 reason = f"the next segment is missing: offsets {end_offset} to {segment.base_offset - 1} are gone"
             joint = BrokenBatch(segments[number - 1].size, reason)
-            return _damage(topic, partition, segments[number - 1 :], joint, end_offset, recovery_point)
+            yield _damage(topic, partition, segments[number - 1 :], joint, end_offset, recovery_point)
+            return
         try:
-            end_offset, broken = _sound_end(segment, following, rules)
+            end_offset, broken = _sound_end(segment, 0, segment.base_offset, following, rules)
+            live = None if broken is None else _first_live(segment, broken, end_offset, start_offset)
+            if broken is not None and live is not None and not is_swap:
+                yield Damage(
+                    topic,
+                    partition,
+                    segment.path(),
+                    broken.position,
+                    broken.reason,
+                    end_offset,
+                    live[0],
+                    0,
+                    0,
+                    False,
+                    start_offset,
+                )
+                end_offset, broken = _sound_end(segment, *live, following, rules)
         finally:
             segment.release()
         if broken is not None and (is_swap or not rules.is_leftover(end_offset, following)):
-            return _damage(topic, partition, segments[number:], broken, end_offset, recovery_point)
-    if segments and start_offset < first:
-        reason = f"the first segment is missing: offsets {start_offset} to {first - 1} are gone"
-        return Damage(topic, partition, segments[0].path(), 0, reason, start_offset, 0, 0, 0, True, first)
+            yield _damage(topic, partition, segments[number:], broken, end_offset, recovery_point)
+            return
     if end_offset < recovery_point:
         last = segments[-1].path() if segments else path
         size = segments[-1].size if segments else 0
         reason = f"the log ends here, but was on disk up to offset {recovery_point}"
-        return Damage(topic, partition, last, size, reason, end_offset, 0, 0, 0, True)
-    return None
+        yield Damage(topic, partition, last, size, reason, end_offset, 0, 0, 0, True)
 
 
-def _sound_end(segment: LogSegment, following: int | None, rules: OffsetRules) -> tuple[int, BrokenBatch | None]:
-    """Verify the batches of a segment whose next segment begins at `following`.
+def _sound_end(
+    segment: LogSegment, start: int, end_offset: int, following: int | None, rules: OffsetRules
+) -> tuple[int, BrokenBatch | None]:
+    """Verify the batches of a segment from byte `start` (offset `end_offset`) on. The next one begins at `following`.
 
     Return (the end offset of the sound batches, the error of the first one that is not sound or None). If a batch steps
     back into a gap that compaction may have left just before, then the batch after the gap has the wrong offset.
     """
-    end_offset = segment.base_offset
     gap: tuple[int, int, int] | None = None
     """Byte position and base offset of the previous batch, and the end of the one before, if they differ."""
     try:
-        for position, header, _ in segment.batches():
+        for position, header, _ in segment.batches(start):
             base_offset = header.base_offset
             if not rules.follows(end_offset, base_offset, following):
                 if gap is not None and gap[2] <= base_offset < end_offset:
@@ -315,6 +342,26 @@ def _sound_end(segment: LogSegment, following: int | None, rules: OffsetRules) -
     except BrokenBatch as error:
         return end_offset, error
     return end_offset, None
+
+
+def _first_live(segment: LogSegment, broken: BrokenBatch, end_offset: int, start_offset: int) -> tuple[int, int] | None:
+    """Return (position, base offset) of the batch with the log start offset, if only batches before it are damaged.
+
+    `end_offset` is the end of the sound batches before `broken`. Return None if live records may be damaged, too.
+    """
+    if end_offset >= start_offset:
+        return None
+    searches = [broken.position + 1]
+    with suppress(BrokenBatch):  # values of the broken batch may look like batches, so search after it first
+        searches.insert(0, broken.position + segment.batch_at(broken.position).size)
+    for begin in searches:
+        with suppress(SearchGivenUp):
+            for position, header in BatchSearch(segment.file, begin, segment.size, end_offset).whole_batches():
+                if header.last_offset >= start_offset:
+                    if segment.base_offset < header.base_offset <= start_offset:
+                        return position, header.base_offset
+                    break
+    return None
 
 
 def _damage(
@@ -346,7 +393,7 @@ def _whole_behind(segment: LogSegment, start: int) -> tuple[int, int]:
     """
     batches = records = 0
     with suppress(SearchGivenUp):
-        for header in BatchSearch(segment.file, start, segment.size, segment.base_offset).whole_batches():
+        for _, header in BatchSearch(segment.file, start, segment.size, segment.base_offset).whole_batches():
             batches, records = batches + 1, records + header.record_count
     segment.release()
     return batches, records
@@ -362,6 +409,29 @@ def _begin_anew(path: str, offset: int, fs: FileSystem) -> None:
     remove_flushed_offset(fs, path)
     fs.sync_directory(path)
     fs.sync_directory(path.rpartition("/")[0])
+
+
+def _drop_beginning(path: str, damage: Damage, fs: FileSystem, now_ms: int) -> None:
+    """Save the damaged beginning of a segment, and copy the rest to a segment that begins at the first live batch.
+
+    From then on, the old segment is one of deleted records. So a start after a crash may find both of them.
+    """
+    keep(fs, damage.file, 0, keep_directory(path, now_ms, REPAIR), damage.lost_bytes)
+    (old,) = [segment for segment in _segments(path, fs) if segment.path() == damage.file]
+    try:
+        new = LogSegment(fs, path, old.batch_at(damage.lost_bytes).base_offset, created_ms=0, suffix=TEMPORARY)
+        new.create()
+        while piece := old.file.read_at(_PIECE, damage.lost_bytes + new.size):
+            new.file.write_at([piece], new.size)
+            new.size += len(piece)
+        new.file.fdatasync()
+        new.release()
+    finally:
+        old.release()
+    fs.rename(new.path(), new.path().removesuffix(TEMPORARY))
+    fs.sync_directory(path)
+    old.unlink()
+    fs.sync_directory(path)
 
 
 def _cut(path: str, damage: Damage, fs: FileSystem, now_ms: int) -> None:

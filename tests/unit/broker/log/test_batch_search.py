@@ -87,8 +87,8 @@ def test_whole_batches_behind_damage_are_found_once_each(fs: FaultyFileSystem) -
     end = log.segments.active.size
     fs.kill()
     file = fs.open(FIRST)
-    assert [header.base_offset for header in BatchSearch(file, second, end, 0).whole_batches()] == [1, 2, 3]
-    assert [header.base_offset for header in BatchSearch(file, second + 1, end, 0).whole_batches()] == [2, 3]
+    assert [header.base_offset for _, header in BatchSearch(file, second, end, 0).whole_batches()] == [1, 2, 3]
+    assert [header.base_offset for _, header in BatchSearch(file, second + 1, end, 0).whole_batches()] == [2, 3]
     file.close()
 
 

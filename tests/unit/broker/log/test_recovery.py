@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import errno
 import random
@@ -1236,3 +1237,74 @@ def test_one_repair_removes_a_batch_with_a_wrong_offset(fs: FaultyFileSystem, of
     assert (damage.below_recovery_point, damage.lost_bytes) == (True, lost)
     assert inspect("/data", fs) == []
     assert served(fs) == (0, [f"value {number}" for number in range(4)])
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("active", [True, False])
+@pytest.mark.parametrize("byte", [0, 7, 10, 16, 70], ids=["offset", "low offset", "length", "magic", "records"])
+def test_damage_before_the_log_start_offset_costs_no_live_record(
+    fs: FaultyFileSystem, byte: int, active: bool, clean: bool
+) -> None:
+    """A start that trusts the indexes serves such a partition. A repair removed all of its records."""
+    base = 9 if active else 3
+    with_deleted_records(fs, base + 2, clean=clean)
+    whole = fs.file_size(segment_path(base))
+    flip(fs, segment_path(base), byte + (whole // 3 if byte != 7 else 0))
+    live = base + 2, [f"value {number}" for number in range(base + 2, 12)]
+    if clean and not active:
+        assert served(fs) == live
+    (damage,) = repair("/data", fs)
+    assert (damage.new_start_offset, damage.whole_records, damage.below_recovery_point) == (base + 2, 0, False)
+    assert damage.lost_bytes == whole - fs.file_size(segment_path(base + 2))
+    assert inspect("/data", fs) == []
+    (kept,) = fs.list("/data/removed")
+    (name,) = fs.list(f"/data/removed/{kept}/t-0")
+    assert fs.file_size(f"/data/removed/{kept}/t-0/{name}") == damage.lost_bytes
+    fs.crash(random.Random(1))
+    assert served(fs) == live
+
+
+def test_a_loss_of_power_during_a_repair_before_the_log_start_offset_costs_no_live_record() -> None:
+    for operations in range(100):
+        fs = FaultyFileSystem()
+        with_deleted_records(fs, 5)
+        flip(fs, segment_path(3), 16)
+        left = operations
+
+        def stop(operation: str, path: str) -> None:
+            nonlocal left
+            if operation not in {"read", "open"}:
+                left -= 1
+                if left < 0:
+                    raise PowerFailure
+
+        fs.before = stop
+        with contextlib.suppress(PowerFailure):
+            repair("/data", fs)
+        fs.before = None
+        finished = left >= 0
+        fs.crash(random.Random(operations))
+        repair("/data", fs)
+        assert served(fs) == (5, [f"value {number}" for number in range(5, 12)]), f"after {operations} operations"
+        if finished:
+            assert operations > 5
+            return
+    raise AssertionError("the repair never finished")
+
+
+def test_one_repair_removes_damage_before_and_after_the_log_start_offset(fs: FaultyFileSystem) -> None:
+    with_deleted_records(fs, 4)
+    size = fs.file_size(segment_path(3)) // 3
+    flip(fs, segment_path(3), 16)
+    flip(fs, segment_path(3), 2 * size + 70)
+    assert [(damage.position, damage.new_start_offset) for damage in repair("/data", fs)] == [(0, 4), (2 * size, -1)]
+    assert inspect("/data", fs) == []
+    assert served(fs) == (4, ["value 4"])
+
+
+def test_a_repair_gives_no_offset_of_a_deleted_record_again(fs: FaultyFileSystem) -> None:
+    with_deleted_records(fs, 12)
+    flip(fs, segment_path(9), 70)
+    repair("/data", fs)
+    assert inspect("/data", fs) == []
+    assert served(fs) == (12, [])
