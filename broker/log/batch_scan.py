@@ -70,6 +70,14 @@ def walk_headers(file: File, start: int, end: int) -> Iterator[tuple[int, BatchH
         window_size = _WINDOW if size < _WINDOW // 8 else _SMALL_WINDOW
 
 
+def first_last_offset(data: Buffer) -> int:
+    """Return the last offset of the first batch in `data`, as its header has it; -1 if the header is cut off."""
+    if len(data) < HEADER_SIZE:
+        return -1
+    base_offset, _, _, last_offset_delta = _unpack_extent(data)
+    return int(base_offset + last_offset_delta)
+
+
 def whole_batches(data: Buffer, start: int, end: int, limit: int) -> tuple[int, int]:
     """Find the end of the first batches in `data` that end at or before byte `end` and have only offsets below `limit`.
 

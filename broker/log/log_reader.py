@@ -15,7 +15,7 @@ from ...protocol.batch_header import HEADER_SIZE, BatchHeader
 from ..system.ports import Buffer, Threads
 from .aborted import AbortedTransactions
 from .at_hand import SideReads
-from .batch_scan import BrokenBatch, whole_batches
+from .batch_scan import BrokenBatch, first_last_offset, whole_batches
 from .producer_state_manager import ProducerStateManager
 from .results import CorruptLog
 from .segment import LogSegment
@@ -80,7 +80,7 @@ class LogReader:
                     records, next_offset = outcome
                     if records or not min_one:
                         return records or b"", next_offset if records else offset
-                    return self._first(segment, start)
+                    return self._first(segment, start, end_offset)
             except BrokenBatch as error:
                 raise CorruptLog(segment.path(), error.position, offset, error.reason) from None
             # No batch of this segment is at or after `offset` (it was compacted, or ends there): use the next segment.
@@ -124,7 +124,8 @@ class LogReader:
         """Return the whole batches of a segment from byte `start` on that fit, and the offset after them.
 
         Return None if the segment has no batch below offset `limit`. The result has no batches if the first batch is
-        larger than `max_bytes`. Raises BrokenBatch, NotAtHand, OSError.
+        larger than `max_bytes`. Raises BrokenBatch, also if the first batch does not belong to the segment by its
+        offset; raises NotAtHand, OSError.
         """
         segment_end = self._segments.end_offset(segment, end_offset)
         if limit >= segment_end:
@@ -137,6 +138,9 @@ class LogReader:
         data = self.side_reads.piece(segment, start)
         if exact and available <= max_bytes and (data is None or len(data) == available):
             records = data or self._bytes(segment, start, available)
+            # Only the first batch: a look at all of them would cost more than the read.
+            if (last_offset := first_last_offset(records)) >= segment_end:
+                raise _beyond_segment(start, last_offset, segment_end)
             self._remember(limit, segment, end)
             return records, limit
         self.side_reads.require_indexes(segment)
@@ -151,8 +155,11 @@ class LogReader:
         except BrokenBatch as error:
             raise BrokenBatch(start + error.position, error.reason) from None
         if not cut and next_offset >= limit:
+            if next_offset >= segment_end:
+                raise _beyond_segment(start, next_offset, segment_end)
             return None
-        self._remember(next_offset, segment, start + cut)
+        if next_offset < segment_end or start + cut == segment.size:
+            self._remember(next_offset, segment, start + cut)
         # A view of a much larger piece would keep the whole piece in memory until the response is sent.
         return (memoryview(data)[:cut] if 2 * cut > len(data) else data[:cut]), next_offset
 
@@ -167,9 +174,12 @@ class LogReader:
         self.side_reads.require_indexes(segment)
         return segment.offset_index.ceiling(limit, segment.size), False
 
-    def _first(self, segment: LogSegment, start: int) -> tuple[Buffer, int]:
-        """Return the batch at byte `start`, whatever its size, and the offset after it."""
+    def _first(self, segment: LogSegment, start: int, end_offset: int) -> tuple[Buffer, int]:
+        """Return the batch at byte `start`, whatever its size, and the offset after it. Raises BrokenBatch."""
         header = segment.batch_at(start)
+        segment_end = self._segments.end_offset(segment, end_offset)
+        if header.next_offset > segment_end:
+            raise _beyond_segment(start, header.last_offset, segment_end)
         data = self.side_reads.piece(segment, start)
         if data is None or len(data) != header.size:
             data = self._bytes(segment, start, header.size)
@@ -200,8 +210,11 @@ class LogReader:
         offset = start
         while segment is not None and segment.base_offset < end:
             try:
-                for _, header, batch in segment.batches(segment.position_of(offset)):
+                for position, header, batch in segment.batches(segment.position_of(offset)):
                     if header.base_offset >= end:
+                        segment_end = self._segments.end_offset(segment, _ANY_OFFSET)
+                        if header.base_offset >= segment_end:
+                            raise _beyond_segment(position, header.base_offset, segment_end)
                         return
                     offset = header.next_offset
                     yield header, batch
@@ -228,3 +241,8 @@ class LogReader:
             except BrokenBatch as error:
                 raise CorruptLog(segment.path(), error.position, segment.base_offset, error.reason) from None
             segment = self._segments.after(segment) if self._version == version else self._segments.floor(offset)
+
+
+def _beyond_segment(position: int, offset: int, segment_end: int) -> BrokenBatch:
+    """Return the error for a batch with an offset at or above the end of its segment; a checksum covers no offset."""
+    return BrokenBatch(position, f"a batch has offset {offset}, but its segment ends before offset {segment_end}")

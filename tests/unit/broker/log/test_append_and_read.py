@@ -481,3 +481,76 @@ def test_windows_end_at_damage_with_an_error(fs: FaultyFileSystem, where: str, w
         read.extend(log.windows())
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert f"byte {position}" in caught.value.message
+
+
+# --- batches with a wrong offset -------------------------------------------------------------------------------------
+
+
+def with_wrong_offset(fs: FaultyFileSystem, number: int, offset: int) -> PartitionLog:
+    """A log of 12 batches, 3 to a segment. Batch `number` has a wrong offset, which its checksum does not cover."""
+    log = open_log(fs, segment_bytes=250, index_interval_bytes=0)
+    for value in range(12):
+        log.append(batch(f"value {value:02}"))
+    log.flush()
+    assert [segment.base_offset for segment in log.segments] == [0, 3, 6, 9]
+    segment = log.segments.floor(number)
+    node = fs._get(segment.path())
+    at = segment.position_of(number)
+    node.data[at : at + 8] = offset.to_bytes(8, "big")
+    return log
+
+
+@pytest.mark.parametrize("isolation", IsolationLevel)
+@pytest.mark.parametrize("max_bytes", [1, 100, 170])
+@pytest.mark.parametrize(("number", "offset"), [(4, 6), (4, 7), (4, 12), (4, 1 << 40), (10, 12), (10, 1 << 40)])
+def test_a_batch_with_an_offset_beyond_its_segment_is_damage(
+    fs: FaultyFileSystem, number: int, offset: int, max_bytes: int, isolation: IsolationLevel
+) -> None:
+    """A Fetch skipped the batch and the rest of its segment without an error."""
+    log = with_wrong_offset(fs, number, offset)
+    for position in range(number):
+        assert values_of(at_once(log.read(position, max_bytes, isolation)).records)[0] == f"value {position:02}"
+    with pytest.raises(KafkaError) as caught:
+        log.read(number, max_bytes, isolation)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert f"offset {offset}" in caught.value.message
+    assert log.failure is not None
+    if number < 6:
+        for position in range(6, 12):
+            assert values_of(at_once(log.read(position, max_bytes, isolation)).records)[0] == f"value {position:02}"
+
+
+def test_a_batch_that_ends_beyond_its_segment_is_damage(fs: FaultyFileSystem) -> None:
+    log = open_log(fs, segment_bytes=200, index_interval_bytes=0)
+    for _ in range(4):
+        log.append(batch("a", "b", "c"))
+    log.flush()
+    assert [segment.base_offset for segment in log.segments][:2] == [0, 6]
+    fs._get(log.segments.first.path()).data[log.segments.first.position_of(3) + 7] = 5
+    for max_bytes in (1, 90):
+        with pytest.raises(KafkaError, match="offset 7"):
+            log.read(3, max_bytes)
+
+
+@pytest.mark.parametrize("number", [4, 7])
+def test_a_replay_ends_with_an_error_at_an_offset_beyond_its_segment(fs: FaultyFileSystem, number: int) -> None:
+    """A coordinator that replayed the log missed the rest of the segment."""
+    log = with_wrong_offset(fs, number, 1 << 40)
+    batches = log.batches()
+    assert [next(batches)[0].base_offset for _ in range(number)] == list(range(number))
+    with pytest.raises(KafkaError) as caught:
+        next(batches)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_an_open_transaction_that_a_compacted_gap_precedes_is_no_damage(fs: FaultyFileSystem) -> None:
+    """Up to the last stable offset there is nothing to read, and the next batch is beyond it."""
+    log = open_log(fs, segment_bytes=250, index_interval_bytes=0, cleanup_policy=("compact",))
+    for _ in range(3):
+        log.append(batch("same key"))
+    log.append(batch("open", key=b"o", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
+    log.flush()
+    assert log.last_stable_offset == 3
+    for max_bytes in (1, 1000):
+        assert at_once(log.read(3, max_bytes, IsolationLevel.READ_COMMITTED)).records == b""
+        assert values_of(at_once(log.read(2, max_bytes, IsolationLevel.READ_COMMITTED)).records) == ["same key"]
