@@ -1,8 +1,9 @@
 """Create the parts of the broker, connect them, and start and stop them in order.
 
-Start: data directory (recovery) → metadata → partitions → replay of the coordinators' logs → listener → ready. Stop, in
-this order: refuse new connections and requests, answer the running requests within `shutdown.timeout.ms`, stop the
-coordinators, flush the logs, and write the marker of a clean shutdown. This module handles no requests.
+Start: data directory (recovery) → metadata → partitions → replay of the coordinators' logs → unfinished deletions of
+topics → listener → ready. Stop, in this order: refuse new connections and requests, answer the running requests within
+`shutdown.timeout.ms`, stop the coordinators, flush the logs, and write the marker of a clean shutdown. This module
+handles no requests.
 
 If the data directory fails as a whole, the broker continues to answer, with errors and with reads of data on disk,
 until it is stopped. `failure` and `wait_failed` report the failure to the program that runs the broker.
@@ -348,7 +349,6 @@ class BrokerNode:
         self._take_dynamic_configs()
         self.metadata.on_broker_configs_changed.append(self._take_dynamic_configs)
         self.replica_manager.start()
-        await self.metadata.settled()
         try:
             await self._complete_metadata()
         except KafkaError as error:
@@ -363,6 +363,8 @@ class BrokerNode:
         await self.group_coordinator.start()
         await self.transaction_coordinator.start()
         initialiser.start()
+        self.metadata.finish_deletions()
+        await self.metadata.settled()
         tokens = self.delegation_tokens
         if tokens is not None:
             tokens.start()

@@ -107,7 +107,10 @@ class Metadata(Protocol):
         """Return the topics whose deletion is unfinished."""
 
     def finish_deletions(self) -> None:
-        """Resume the deletions that a crash interrupted."""
+        """Resume, when the broker starts, the deletions that are unfinished.
+
+        Every subscriber must have joined `on_topic_deleted`, because a name is free when all have dropped their data.
+        """
 
     # ---- credentials
 

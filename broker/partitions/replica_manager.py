@@ -81,7 +81,7 @@ class ReplicaManager:
         """Apply the topics' settings to their logs on disk, and begin to follow the metadata.
 
         Logs of unknown topics are kept, but not served. A lost partition (its directory is missing) of an existing
-        topic is taken offline. Deletions of topics that a crash interrupted are finished.
+        topic is taken offline.
         """
         self._metadata.on_topic_changed.append(self._topic_changed)
         self._metadata.on_topic_deleted.append(self._topic_deleted)
@@ -112,7 +112,6 @@ class ReplicaManager:
                 self._log_manager.miss(key)
             elif key[0] not in deleting:
                 self._log_manager.forget(key)
-        self._metadata.finish_deletions()
 
     def _note_leader_epoch(self, log: Log) -> None:
         """Give the partition the newest leader epoch of its log, if that epoch is not the first one.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import math
 import uuid
-from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -35,11 +35,12 @@ from ..state_log import StateLog
 from .claims import ClaimMap
 from .classic_group import ClassicGroup
 from .cleanup import GroupCleanup
+from .deleted_topics import is_replaced
 from .footprint import GroupFootprint
 from .group_log import GroupLog
 from .membership import GroupMembership, Join
 from .offset_rules import check_commit, check_group_delete, check_offset_delete
-from .offsets import OffsetAndMetadata, OffsetStore, TopicPartition
+from .offsets import NO_OFFSETS, OffsetAndMetadata, OffsetStore, TopicPartition
 from .prepared_commit import COMMITS_AT_ONCE, ENCODING_UNITS, PreparedCommit
 from .rebalance import Rebalance, failed_join
 from .timer import DeadlineTimer
@@ -208,7 +209,7 @@ class GroupCoordinator:
                 self._membership.resume(group)
             else:
                 self._membership.get_or_create(group_id)
-            claims = self._offsets.claims(group_id)
+            claims = self._claims_in_offsets(group_id)
             if not self._loaded:
                 if claims and self._group_aware:
                     self._claims.install(group_id, claims)
@@ -616,13 +617,16 @@ class GroupCoordinator:
     def fetch_offsets(self, group_id: str, wanted: Iterable[TopicPartition] | None) -> list[FetchedOffset]:
         """Handle an OffsetFetch request for the `wanted` partitions, or for all partitions with offsets (None).
 
-        An unknown group has no offsets. Raise KafkaError if the group cannot be served.
+        An unknown group has no offsets, and a topic has none of an earlier topic with its name. Raise KafkaError if the
+        group cannot be served.
         """
         if wanted is None:
             return list(self.offset_snapshot(group_id, None))
         self._check(group_id, may_be_empty=True)
-        offsets = self._offsets
-        return [FetchedOffset(p, offsets.get(group_id, p), offsets.is_pending(group_id, p)) for p in wanted]
+        partitions = list(wanted)
+        self._offsets.settle_some(group_id, partitions)
+        known, pending = self._offsets.moved(group_id) or NO_OFFSETS, self._offsets.unmoved(group_id)
+        return list(self._fetched(known, pending, partitions))
 
     def settle_offsets(self, group_id: str) -> Steps[None]:
         """Settle the group's offsets in steps, so that `offset_snapshot` is fast even after a large transaction."""
@@ -636,7 +640,30 @@ class GroupCoordinator:
         self._check(group_id, may_be_empty=True)
         known, pending = self._offsets.snapshot(group_id)
         partitions = chain(known, (p for p in pending if p not in known)) if wanted is None else wanted
-        return (FetchedOffset(p, known.get(p), p in pending) for p in partitions)
+        return self._fetched(known, pending, partitions)
+
+    def _fetched(
+        self,
+        known: Mapping[TopicPartition, OffsetAndMetadata],
+        pending: Container[TopicPartition],
+        wanted: Iterable[TopicPartition],
+    ) -> Iterator[FetchedOffset]:
+        """Yield the offsets of the `wanted` partitions, without those of earlier topics with the same names."""
+        topic = self._metadata.topic
+        for partition in wanted:
+            offset = known.get(partition)
+            if offset is not None and is_replaced(topic(partition[0]), offset.topic_id):
+                offset = None
+            yield FetchedOffset(partition, offset, partition in pending)
+
+    def _claims_in_offsets(self, group_id: str) -> dict[TopicPartition, Claim]:
+        """Return the claims that the group's committed offsets contain, without those of earlier topics."""
+        topic, offsets = self._metadata.topic, self._offsets
+        return {
+            partition: claim
+            for partition, claim in offsets.claims(group_id).items()
+            if not is_replaced(topic(partition[0]), offsets.topic_id(group_id, partition))
+        }
 
     def delete_offsets(self, group_id: str, wanted: Iterable[TopicPartition]) -> list[ErrorCode]:
         """Handle an OffsetDelete request (KIP-496); return an error code for each partition.
@@ -713,7 +740,7 @@ class GroupCoordinator:
 
     def claims_in_offsets(self) -> dict[str, dict[TopicPartition, Claim]]:
         """Return the claims that the records of committed offsets contain, by group id."""
-        return {group_id: found for group_id in self._offsets.groups() if (found := self._offsets.claims(group_id))}
+        return {group_id: found for group_id in self._offsets.groups() if (found := self._claims_in_offsets(group_id))}
 
     def is_outlived(self, group_id: str, claim: Claim) -> bool:
         """Whether the group's last member left after the claim was made."""

@@ -21,7 +21,7 @@ from .claims import ClaimMap
 from .offsets import OffsetStore, TopicPartition
 
 if TYPE_CHECKING:
-    from ...metadata import Metadata
+    from ...metadata import Metadata, Topic
 
 
 REMOVED_AT_ONCE: Final = 100
@@ -42,6 +42,15 @@ RemoveOffsets: TypeAlias = Callable[[str, Collection[TopicPartition], str], None
 
 _Find: TypeAlias = Callable[[str, Sequence[TopicPartition]], list[TopicPartition]]
 """Returns those of a group's partitions whose topic is gone."""
+
+
+def is_replaced(topic: Topic | None, topic_id: bytes) -> bool:
+    """Whether an offset with this topic id belongs to an earlier topic that had the name of `topic`.
+
+    Such an offset counts as absent, even if it could not be removed. False if there is no topic of the name now, or if
+    `topic_id` is unknown (`NO_UUID`).
+    """
+    return topic is not None and topic_id != topic.topic_id and topic_id != NO_UUID
 
 
 class DeletedTopics:
@@ -115,7 +124,9 @@ class DeletedTopics:
         dropped offsets again, pending or committed.
         """
         self._drop_pending_of_replaced()
-        run_at_once(self._removal(self._all_groups(), self._lost))  # failures are logged; the next start tries again
+        # If an offset cannot be removed, its name is still reserved (`deleted`), or the offset counts as absent
+        # (`is_replaced`). The next start tries again.
+        run_at_once(self._removal(self._all_groups(), self._lost))
 
     async def remove_lost_in_slices(self, groups: Iterable[str]) -> None:
         """Do the same as `remove_lost` for groups that are read after the broker's start, before they are served."""
@@ -123,18 +134,12 @@ class DeletedTopics:
         await run_in_slices(self._removal(groups, self._lost))
 
     def _lost(self, group_id: str, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        topic = self._metadata.topic
-        return [
-            p for p in partitions if topic(p[0]) is None or self._is_replaced(p, self._offsets.topic_id(group_id, p))
-        ]
-
-    def _is_replaced(self, partition: TopicPartition, topic_id: bytes) -> bool:
-        """Whether the partition's topic has another id than `topic_id`; False if `topic_id` is unknown (`NO_UUID`)."""
-        topic = self._metadata.topic(partition[0])
-        return topic is not None and topic_id not in (NO_UUID, topic.topic_id)
+        topic, offsets = self._metadata.topic, self._offsets
+        return [p for p in partitions if topic(p[0]) is None or is_replaced(topic(p[0]), offsets.topic_id(group_id, p))]
 
     def _drop_pending_of_replaced(self) -> None:
-        self._offsets.drop_pending_where(lambda partition, offset: self._is_replaced(partition, offset.topic_id))
+        topic = self._metadata.topic
+        self._offsets.drop_pending_where(lambda partition, offset: is_replaced(topic(partition[0]), offset.topic_id))
 
     # ---- a scan
 

@@ -45,7 +45,7 @@ _SETTLED_AT_ONCE: Final = 50
 _UNITS_PER_OFFSET: Final = 5
 """The cost of moving or dropping an offset, in units of work (`steps.py`)."""
 
-_NONE: Final[Mapping[TopicPartition, OffsetAndMetadata]] = MappingProxyType({})
+NO_OFFSETS: Final[Mapping[TopicPartition, OffsetAndMetadata]] = MappingProxyType({})
 
 _Decided: TypeAlias = tuple[ProducerKey, bool]
 """A producer whose transaction was decided, and whether it was committed."""
@@ -82,7 +82,7 @@ class OffsetStore:
     def of_group(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """Return all committed offsets of a group, by partition."""
         self._settle(group_id)
-        return self._committed.get(group_id, _NONE)
+        return self._committed.get(group_id, NO_OFFSETS)
 
     def claims(self, group_id: str) -> dict[TopicPartition, Claim]:
         """Return the claims that the committed offsets of a group contain."""
@@ -129,7 +129,7 @@ class OffsetStore:
         self._settle(group_id)
         committed = self._committed.get(group_id)
         return (
-            _NONE if committed is None else committed.copy(),
+            NO_OFFSETS if committed is None else committed.copy(),
             dict.fromkeys(self._pending_by_group.get(group_id, ())),
         )
 

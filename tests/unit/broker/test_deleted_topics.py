@@ -108,5 +108,25 @@ async def test_name_of_a_deleted_topic_is_refused_until_its_offsets_can_be_remov
     assert committed(broker) == 0, "the new topic is read from its beginning"
 
 
+async def test_name_stays_reserved_if_the_next_start_cannot_remove_the_offsets_either(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GroupLog, "remove", disk_full)
+    async with BrokerNode(str(tmp_path), durability="os", logging_level="error") as broker:
+        topic = await broker.metadata.create_topic("t", 1, {})
+        broker.group_coordinator.commit_offsets(GROUPS[0], Committer(), [Commit(("t", 0), 5, -1, None)])
+        await broker.metadata.delete_topic(topic)
+    async with BrokerNode(str(tmp_path), durability="os", logging_level="error") as broker:
+        error = refusal(broker)
+        assert error is not None
+        assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
+        monkeypatch.undo()
+        await broker.metadata.create_topic("t", 1, {})
+        assert committed(broker) == 0, "the new topic is read from its beginning"
+    async with BrokerNode(str(tmp_path), durability="os", logging_level="error") as broker:
+        assert broker.metadata.topic("t") is not None
+        assert committed(broker) == 0
+
+
 def disk_full(*_: object, **__: Any) -> None:
     raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "as if the disk were full")

@@ -143,6 +143,20 @@ async def test_claims_lost_from_their_log_count_by_the_offsets_that_name_them() 
 
 
 @in_virtual_time
+async def test_claims_in_offsets_of_an_earlier_topic_do_not_count() -> None:
+    async with GroupAwareWorld() as world:
+        await world.init("a", 3, P0, P2)
+        for partition in (P0, P2):
+            assert world.commit("a", partition, 7, 3) is E.NONE
+        world.end("a")
+        world.log.cut(0)
+        world.world.topics.topics["orders"].topic_id = b"another topic id"
+        world.world.log.refuse = E.KAFKA_STORAGE_ERROR
+        await world.restart()
+        assert world.in_force() == {P2: ("a", 3)}
+
+
+@in_virtual_time
 async def test_offsets_name_the_claim_on_their_partition() -> None:
     async with GroupAwareWorld() as world:
         await world.init("a", 3, P0)

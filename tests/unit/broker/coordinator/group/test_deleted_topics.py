@@ -113,3 +113,16 @@ async def test_only_deletions_whose_offsets_could_not_be_removed_fail() -> None:
         world.log.refuse = None
         await deleted(world, "third")
         assert world.committed(group="g-0") == {ORDERS: 1, PAYMENTS: 2}
+
+
+@in_virtual_time
+async def test_offset_of_an_earlier_topic_that_cannot_be_removed_does_not_count() -> None:
+    async with GroupWorld() as world:
+        world.commit({ORDERS: 7, PAYMENTS: 8})
+        world.topics.topics["orders"].topic_id = b"another topic id"
+        world.log.refuse = ErrorCode.KAFKA_STORAGE_ERROR
+        await world.restart()
+        assert world.committed() == world.committed(ORDERS, PAYMENTS) == {PAYMENTS: 8}
+        world.log.refuse = None
+        world.commit({ORDERS: 1})
+        assert world.committed() == world.committed(ORDERS, PAYMENTS) == {ORDERS: 1, PAYMENTS: 8}
