@@ -40,6 +40,7 @@ from .observability.logging import make_logger
 from .observability.metrics import OLDEST_FLUSH, Metrics
 from .partitions.replica_manager import ReplicaManager
 from .quotas.client_quotas import ClientQuotas
+from .scheduling.patient_timers import PatientTimers
 from .system import descriptors
 from .system.pooled_files import PooledFileSystem
 from .system.ports import Clock, FileSystem, Lane, RandomIds, RealFileSystem, SystemClock, SystemRandomIds, Threads
@@ -151,6 +152,7 @@ class BrokerNode:
         )
         self.fetch_purgatory = FetchPurgatory()
         self.group_aware = group_aware(self.config)
+        self._timers = PatientTimers(self.log)
         self.access_control = self._make_access_control()
         self._quotas = ClientQuotas(self.metadata.quotas, self.config, self.clock.monotonic)
         self.metadata.on_quotas_changed.append(self._quotas.changed)
@@ -249,6 +251,7 @@ class BrokerNode:
             metadata=self.metadata,
             clock=self.clock,
             ids=self._ids,
+            timers=self._timers,
             logger=self.log,
             group_aware=self.group_aware,
         )
@@ -267,6 +270,7 @@ class BrokerNode:
             gateway=LocalPartitionGateway(self.replica_manager, self.metadata),
             metadata=self.metadata,
             clock=self.clock,
+            timers=self._timers,
             logger=self.log,
             metrics=self.metrics,
             group_aware=self.group_aware,

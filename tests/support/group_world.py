@@ -17,6 +17,7 @@ from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProto
 from oncelog.broker.coordinator.group.membership import Join
 from oncelog.broker.coordinator.state_log import StateLog
 from oncelog.broker.metadata import Metadata
+from oncelog.broker.scheduling.patient_timers import PatientTimers
 from oncelog.broker.system.ports import SystemRandomIds
 from oncelog.protocol.batch_header import assemble_batch, read_batch_header
 from oncelog.protocol.errors import ErrorCode, KafkaError
@@ -131,6 +132,7 @@ class GroupWorld:
             metadata=cast(Metadata, self.topics),
             clock=LoopClock(),
             ids=SystemRandomIds(),
+            timers=PatientTimers(Silent()),
             logger=Silent(),
             group_aware=self.group_aware,
         )

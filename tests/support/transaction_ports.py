@@ -22,6 +22,7 @@ from oncelog.broker.coordinator.transaction.gateway import OpenTransaction, Prod
 from oncelog.broker.coordinator.transaction.state import TopicPartition
 from oncelog.broker.observability.metrics import Metrics
 from oncelog.broker.partitions.markers import Marker
+from oncelog.broker.scheduling.patient_timers import PatientTimers
 from oncelog.broker.system.ports import Clock
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
@@ -341,6 +342,7 @@ class CoordinatorWorld:
             gateway=self.partitions,
             metadata=self.metadata,  # type: ignore[arg-type]
             clock=self.clock,
+            timers=PatientTimers(self.logger),
             logger=self.logger,
             metrics=self.metrics,
             group_aware=self.group_aware,

@@ -12,7 +12,6 @@ the client disconnects.
 from __future__ import annotations
 
 import asyncio
-import math
 import uuid
 from collections.abc import Awaitable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -26,6 +25,7 @@ from ....protocol.messages.leave_group import MemberIdentity, MemberResponse
 from ....protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ....protocol.schema import NO_UUID
 from ...config import BrokerConfig
+from ...scheduling.patient_timers import PatientTimer, PatientTimers
 from ...scheduling.slices import in_slices
 from ...scheduling.steps import Steps
 from ...system.ports import Clock, RandomIds
@@ -51,12 +51,6 @@ if TYPE_CHECKING:
 
 _DUE_AT_ONCE: Final = 50
 """How many timed actions run before the event loop runs other tasks. Very many sessions may end at the same moment."""
-
-STANDSTILL_S: Final = 1.0
-"""A timer that fires later than this shows that the process stood still, for example in a paused machine."""
-
-AFTER_STANDSTILL_S: Final = 0.5
-"""Seconds for which the timers wait after a standstill. Heartbeats that arrived meanwhile are executed first."""
 
 _TAKEN_UP_AT_ONCE: Final = 20
 """How many groups that were read from the log are added before the event loop runs other tasks."""
@@ -114,10 +108,13 @@ class GroupCoordinator:
         metadata: Metadata,
         clock: Clock,
         ids: RandomIds,
+        timers: PatientTimers,
         logger: Any = None,
         group_aware: bool = True,
     ) -> None:
         """Create the coordinator.
+
+        `timers` end sessions only after the heartbeats that wait in the sockets were executed.
 
         `group_aware`: whether group.aware.transaction is enabled; if not, claims are neither checked nor written.
         """
@@ -129,6 +126,7 @@ class GroupCoordinator:
         self._offsets = OffsetStore()
         self._claims = ClaimMap()
         self._log = GroupLog(state_log, self._offsets, clock, config.offsets_commit_timeout_ms, self._logger)
+        self._timers = timers
         self._timer = DeadlineTimer(clock, self._rearm)
         self._rebalance = Rebalance(
             self._timer, clock, self._log, config.group_initial_rebalance_delay_ms, self._logger
@@ -160,9 +158,7 @@ class GroupCoordinator:
         self._log.take_up = self._take_up
         self._expiry: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
-        self._wake_up: asyncio.TimerHandle | None = None
-        self._resumed_at = -math.inf
-        """When the timers went on, or will go on, after the last standstill."""
+        self._wake_up: PatientTimer | None = None
         self._loaded = False
         self._stopped = False
 
@@ -254,18 +250,12 @@ class GroupCoordinator:
             self._wake_up = None
         deadline = self._timer.next_deadline()
         if deadline is not None:
-            delay = max(0.0, max(deadline, self._resumed_at) - self._clock.monotonic())
-            self._wake_up = asyncio.get_running_loop().call_later(delay, self._on_wake_up)
+            delay = deadline - self._clock.monotonic()
+            self._wake_up = self._timers.call_at(asyncio.get_running_loop().time() + delay, self._on_wake_up)
 
     def _on_wake_up(self) -> None:
-        """Run the timers that are due. After a standstill of the process, execute the requests that wait first."""
+        """Run the timers that are due."""
         self._wake_up = None
-        now, deadline = self._clock.monotonic(), self._timer.next_deadline()
-        if deadline is not None and now - max(deadline, self._resumed_at) > STANDSTILL_S:
-            self._resumed_at = now + AFTER_STANDSTILL_S
-            self._logger.warning("process_stood_still", seconds=round(now - deadline, 1))
-            self._rearm()
-            return
         try:
             self._timer.run_due(_DUE_AT_ONCE)
         except Exception:

@@ -16,6 +16,7 @@ import structlog
 from ....protocol.errors import ErrorCode, KafkaError
 from ...config import BrokerConfig
 from ...observability.metrics import KNOWN_IDS, PARKED, Metrics
+from ...scheduling.patient_timers import PatientTimers
 from ...system.ports import Clock
 from ..backoff import RetryBackoff
 from ..state_log import StateLog
@@ -49,11 +50,14 @@ class TransactionCore:
         gateway: PartitionGateway,
         metadata: Metadata,
         clock: Clock,
+        timers: PatientTimers,
         logger: Any = None,
         metrics: Metrics | None = None,
         group_aware: bool = True,
     ) -> None:
         """Create the parts of the coordinator.
+
+        `timers` look for timed-out transactions only after the requests that wait in the sockets were executed.
 
         `group_aware`: whether sessions (partitions that stay registered between transactions) are enabled. If not,
         sessions found on disk are ended.
@@ -85,6 +89,7 @@ class TransactionCore:
         )
         self.timers = TransactionTimers(
             clock,
+            timers,
             self.logger,
             abort_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
             expiry_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,

@@ -3,7 +3,8 @@
 Owns one timer for each scan; the coordinator performs the scans. Aborts must be timely, so their timer is set to the
 earliest known deadline, and fires at least once per configured interval. However, a scan visits all ids, and a
 transaction's timeout may be as short as 1 ms. Therefore a scan runs in slices, and the next scan starts only after a
-pause of `_REST` times the duration of the previous one.
+pause of `_REST` times the duration of the previous one. A scan first lets the requests be executed that wait in the
+sockets, because one of them may end its transaction in time.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+from ...scheduling.patient_timers import PatientTimer, PatientTimers
 from ...scheduling.steps import Steps, run_slice
 from ...system.ports import Clock
 from ...system.settled_clock import SettledClock
@@ -28,6 +30,7 @@ class TransactionTimers:
     def __init__(
         self,
         clock: Clock,
+        timers: PatientTimers,
         logger: Any,
         *,
         abort_interval_ms: int,
@@ -43,6 +46,7 @@ class TransactionTimers:
         `remove_expired(now_ms)` returns whether more expired transactional ids may be left.
         """
         self._clock = clock
+        self._timers = timers
         self._settled_clock = SettledClock(clock, clock_settle_ms, logger, "the expiry of transactional ids")
         self._logger = logger
         self._abort_interval_ms = abort_interval_ms
@@ -55,7 +59,7 @@ class TransactionTimers:
         self._rest_until = 0.0
         """The event loop time before which no scan for timeouts starts. A change of the wall clock does not affect it.
         """
-        self._timer: asyncio.Handle | None = None
+        self._timer: asyncio.Handle | PatientTimer | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._running = False
 
@@ -90,7 +94,7 @@ class TransactionTimers:
         delay_ms = min(at_ms + 1 - self._clock.now_ms(), self._abort_interval_ms)
         at = max(loop.time() + max(0, delay_ms) / 1000, self._rest_until)
         self._next_ms = at_ms
-        self._timer = loop.call_at(at, self._look)
+        self._timer = self._timers.call_at(at, self._look)
 
     def _look(self) -> None:
         now_ms = self._clock.now_ms()

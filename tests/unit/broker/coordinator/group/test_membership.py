@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from oncelog.broker.coordinator.group.coordinator import AFTER_STANDSTILL_S
+from oncelog.broker.scheduling.patient_timers import AFTER_STANDSTILL_S
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.leave_group import MemberIdentity
 from support.group_world import REBALANCE_MS, SESSION_MS, GroupWorld, in_virtual_time

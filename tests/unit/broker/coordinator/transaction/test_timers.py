@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from oncelog.broker.coordinator.transaction.timers import TransactionTimers
+from oncelog.broker.scheduling.patient_timers import PatientTimers
 from oncelog.broker.scheduling.steps import SLICE, Steps
 from support.group_world import Silent, in_virtual_time
 from support.virtual_time import LoopClock
@@ -30,6 +31,7 @@ class Looks:
         self.clock = LoopClock()
         self.timers = TransactionTimers(
             self.clock,
+            PatientTimers(Silent()),
             Silent(),
             abort_interval_ms=INTERVAL_MS,
             expiry_interval_ms=3_600_000,
@@ -129,5 +131,20 @@ async def test_a_clock_that_is_set_back_does_not_put_off_the_next_look() -> None
     looks.begun.clear()
     looks.timers.expect(looks.clock.now_ms() + 500)
     async with asyncio.timeout(0.502):
+        await looks.begun.wait()
+    await looks.timers.stop()
+
+
+@in_virtual_time
+async def test_requests_that_wait_are_executed_before_a_look_after_a_standstill() -> None:
+    looks = Looks(0, busy=False)
+    looks.timers.start()
+    looks.timers.expect(looks.clock.now_ms() + 500)
+    loop: Any = asyncio.get_running_loop()
+    loop._jumping.now += 3
+    for _ in range(5):
+        await asyncio.sleep(0)  # timers fire before the requests that wait are read
+    assert not looks.begun.is_set()
+    async with asyncio.timeout(1):
         await looks.begun.wait()
     await looks.timers.stop()
