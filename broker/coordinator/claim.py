@@ -102,7 +102,7 @@ class ClaimedGroups(Protocol):
         """Whether the group's last member left after the claim was made."""
 
     def emptied_ms(self, group_id: str) -> int:
-        """Return the time when the group's last member left, in ms since the epoch.
+        """Return the time when the group's last member left most recently, in ms since the epoch.
 
-        Return -1 if the group has members or does not exist.
+        Return -1 if that is unknown, if members never left, or if the group does not exist.
         """

@@ -16,6 +16,7 @@ Invariants
 
 * The owners that the group coordinator enforces are exactly those in these records and the committed offsets, even
   after a kill at any point and a restart: the newest generation wins, and dropped claims stay dropped.
+  The group coordinator ignores claims that have to be dropped as soon as it knows the reason, even if the disk is full.
 * If the feature `group.aware.transaction` is off (`active` is False), records are read, kept and deleted with their
   groups, and no commit is refused.
 """

@@ -7,7 +7,7 @@ nothing to a log. An installed claim is durable already, or becomes so before an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -18,9 +18,13 @@ _NONE: Final[Mapping[TopicPartition, Claim]] = MappingProxyType({})
 
 
 class ClaimMap:
-    """The claims of all groups of this coordinator."""
+    """The claims of all groups of this coordinator.
 
-    def __init__(self) -> None:
+    `is_in_force(group_id, claim)` says whether a claim counts, or only has not been dropped yet.
+    """
+
+    def __init__(self, is_in_force: Callable[[str, Claim], bool]) -> None:
+        self._is_in_force = is_in_force
         self._groups: dict[str, dict[TopicPartition, Claim]] = {}
 
     def install(self, group_id: str, claims: Mapping[TopicPartition, Claim]) -> None:
@@ -67,7 +71,9 @@ class ClaimMap:
             return
         for partition in partitions:
             claim = claims.get(partition)
-            if claim is not None and claim.fences(transactional_id, generation_id):
+            if claim is None or not claim.fences(transactional_id, generation_id):
+                continue
+            if self._is_in_force(group_id, claim):
                 raise KafkaError(
                     CONCURRENT_PRODUCER_COMMIT,
                     f"Partition {partition[0]}-{partition[1]} of group {group_id!r} is claimed by producer"

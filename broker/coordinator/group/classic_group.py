@@ -40,7 +40,9 @@ class ClassicGroup:
     """One group of the classic protocol.
 
     `state_timestamp_ms` is the time when the group entered its state, in ms since the epoch, or None if the log does
-    not contain that time. `protocol_type` is None for a group that only has committed offsets (of "simple" consumers).
+    not contain that time. `emptied_ms` is the time when the last member left most recently, in ms since the epoch, or
+    -1 if members never left, or if the group had members when it was read from the log.
+    `protocol_type` is None for a group that only has committed offsets (of "simple" consumers).
     `subscribed_topics` is None if the topics are unknown, because the members do not send consumer subscriptions, or
     subscribe to too many topics.
     `storing_generation` is the generation whose assignment is being written to the log, or -1.
@@ -48,6 +50,7 @@ class ClassicGroup:
 
     __slots__ = (
         "_offers",
+        "emptied_ms",
         "footprint",
         "generation_id",
         "group_id",
@@ -72,6 +75,7 @@ class ClassicGroup:
         self.state = GroupState.EMPTY
         self.previous_state = GroupState.EMPTY
         self.state_timestamp_ms = state_timestamp_ms
+        self.emptied_ms = -1
         self.generation_id = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
@@ -92,6 +96,8 @@ class ClassicGroup:
         assert may_follow(state, self.state), f"{self.group_id}: {self.state} -> {state}"
         self.previous_state, self.state = self.state, state
         self.state_timestamp_ms = now_ms
+        if state is GroupState.EMPTY:
+            self.emptied_ms = now_ms
 
     @property
     def can_rebalance(self) -> bool:

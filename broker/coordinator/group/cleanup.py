@@ -156,28 +156,27 @@ class GroupCleanup:
         generation were made while the group had no members. They would fence all members until the group reaches that
         generation.
         """
-        keeper = self.claim_keeper
-        if keeper is None or keeper.newest_generation(group.group_id) <= group.generation_id:
+        if not self._is_anew(group):
             return
         try:
             self._drop(group.group_id, None, "the generations of the group begin at 1 again")
         except KafkaError as error:  # tried again when the next generation begins or the broker starts
             self._logger.warning("claims_not_dropped", group=group.group_id, error=str(error))
 
-    @classmethod
-    def is_outlived(cls, group: ClassicGroup | None, claim: Claim) -> bool:
-        """Whether the group's last member left after the claim was made; False if the group never had members."""
-        return 0 <= claim.made_ms < cls.emptied_ms(group)
+    def is_in_force(self, group_id: str, claim: Claim) -> bool:
+        """Whether a claim counts. A claim that has to be dropped does not, even if the drop could not be written."""
+        group = self._membership.groups.get(group_id)
+        return not (self.is_outlived(group, claim) or (group is not None and group.members and self._is_anew(group)))
+
+    def _is_anew(self, group: ClassicGroup) -> bool:
+        """Whether a generation above the group's current generation is recorded."""
+        keeper = self.claim_keeper
+        return keeper is not None and keeper.newest_generation(group.group_id) > group.generation_id
 
     @staticmethod
-    def emptied_ms(group: ClassicGroup | None) -> int:
-        """Return the time when the group's last member left, in ms since the epoch.
-
-        Return -1 if the group has members, never had any, or does not exist.
-        """
-        if group is None or group.state is not GroupState.EMPTY or group.protocol_type is None:
-            return -1
-        return -1 if group.state_timestamp_ms is None else group.state_timestamp_ms
+    def is_outlived(group: ClassicGroup | None, claim: Claim) -> bool:
+        """Whether the group's last member left after the claim was made; False if members never left."""
+        return group is not None and 0 <= claim.made_ms < group.emptied_ms
 
     # ---- removal with the topic
 
@@ -211,7 +210,7 @@ class GroupCleanup:
     def _expire(self, group: ClassicGroup, now_ms: int) -> Steps[None]:
         group_id = group.group_id
         yield from self._expire_offsets(group, now_ms)
-        if self._is_deleted(group) or group.state is not GroupState.EMPTY:
+        if self._is_deleted(group):
             return
         idle: list[tuple[TopicPartition, Claim]] = []
         claims = list(self._claims.of_group(group_id).items())
@@ -219,7 +218,7 @@ class GroupCleanup:
             portion = claims[start : start + _EXPIRED_AT_ONCE]
             idle += [item for item in portion if self._is_idle(group, *item, now_ms)]
             yield len(portion)
-        if self._is_deleted(group) or group.state is not GroupState.EMPTY:
+        if self._is_deleted(group):
             return
         # Some of the idle claims may have been replaced or used since the step that found them.
         dropped = [
@@ -229,14 +228,21 @@ class GroupCleanup:
         ]
         if dropped:
             self._drop(group_id, dropped, "the claim expired")
+        if group.state is not GroupState.EMPTY:
+            return
         left = self._offsets.may_have_any(group_id)
         if not (left or self._claims.of_group(group_id) or group.pending_join):
             self.delete_group(group)
 
     def _is_idle(self, group: ClassicGroup, partition: TopicPartition, claim: Claim, now_ms: int) -> bool:
-        """Whether the claim is outlived, or older than the retention while its partition has no offset."""
+        """Whether the claim is outlived.
+
+        In a group without members, also whether it is older than the retention and its partition has no offset.
+        """
         return self.is_outlived(group, claim) or (
-            claim.made_ms <= now_ms - self._retention_ms and self._offsets.get(group.group_id, partition) is None
+            group.state is GroupState.EMPTY
+            and claim.made_ms <= now_ms - self._retention_ms
+            and self._offsets.get(group.group_id, partition) is None
         )
 
     def _expire_offsets(self, group: ClassicGroup, now_ms: int) -> Steps[None]:

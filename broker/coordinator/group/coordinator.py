@@ -124,7 +124,7 @@ class GroupCoordinator:
         self._clock = clock
         self._group_aware = group_aware
         self._offsets = OffsetStore()
-        self._claims = ClaimMap()
+        self._claims = ClaimMap(lambda group_id, claim: self._cleanup.is_in_force(group_id, claim))
         self._log = GroupLog(state_log, self._offsets, clock, config.offsets_commit_timeout_ms, self._logger)
         self._timers = timers
         self._timer = DeadlineTimer(clock, self._rearm)
@@ -737,11 +737,12 @@ class GroupCoordinator:
         return self._cleanup.is_outlived(self._membership.groups.get(group_id), claim)
 
     def emptied_ms(self, group_id: str) -> int:
-        """Return the time when the group's last member left, in ms since the epoch.
+        """Return the time when the group's last member left most recently, in ms since the epoch.
 
-        Return -1 if the group has members, never had any, or does not exist.
+        Return -1 if that is unknown, if members never left, or if the group does not exist.
         """
-        return self._cleanup.emptied_ms(self._membership.groups.get(group_id))
+        group = self._membership.groups.get(group_id)
+        return -1 if group is None else group.emptied_ms
 
     # ---- deletion and expiry
 

@@ -117,6 +117,8 @@ def decode_group(group_id: str, value: bytes) -> ClassicGroup:
         group.protocol_name = read.protocol or ""
         if read.leader in group.members:
             group.leader_id = read.leader
+    elif group.protocol_type is not None:
+        group.emptied_ms = read.current_state_timestamp
     group.subscribed_topics = group.compute_subscribed_topics()
     return group
 

@@ -387,3 +387,38 @@ async def test_a_producer_that_slept_until_its_group_was_empty_is_late(restarted
             await world.restart()
         assert world.commit("sleeper", P0, 1, member.generation_id) is E.ILLEGAL_GENERATION
         assert world.commit("sleeper", P0, 1) is E.NONE, "as any commit to a group without members"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@in_virtual_time
+async def test_claims_of_members_that_left_refuse_nobody_even_if_the_drop_cannot_be_written(restarted: bool) -> None:
+    async with GroupAwareWorld() as world:
+        (member,) = await world.world.stable_group(1)
+        await world.init("a", member.generation_id, P0)
+        await world.init("other", -1, group="another")
+        await asyncio.sleep(1)
+        world.log.refuse = E.KAFKA_STORAGE_ERROR
+        world.world.leave(member.member_id)
+        if restarted:
+            await world.restart()
+        assert world.commit("other", P0, 7) is E.NONE
+        world.end("other")
+        (member,) = await world.world.stable_group(1)
+        assert world.commit("other", P0, 8) is E.NONE, "nor when there are members again"
+        world.end("other")
+        world.log.refuse = None
+        await world.world.coordinator._cleanup.expire()
+        assert world.in_force() == {}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@in_virtual_time
+async def test_claims_of_a_life_before_refuse_no_member_even_if_the_drop_cannot_be_written(restarted: bool) -> None:
+    async with GroupAwareWorld() as world:
+        await world.init("before", 57, P0)
+        await world.init("now", -1, group="another")
+        world.log.refuse = E.KAFKA_STORAGE_ERROR
+        (member,) = await world.world.stable_group(1)
+        if restarted:
+            await world.restart()
+        assert world.commit("now", P0, 7, member.generation_id) is E.NONE
