@@ -18,7 +18,7 @@ from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest, In
 from oncelog.protocol.messages.list_transactions import ListTransactionsRequest
 from support.hanging import broker_where_transactions_hang
 from support.proxy import FaultProxy
-from support.reading import decided_values
+from support.reading import values
 
 Names = Callable[[str], str]
 
@@ -57,7 +57,7 @@ async def open_transaction(producer: Producer, topic: str, partition: int = 0) -
 
 async def committed(bootstrap: str, topic: str) -> list[bytes]:
     """All committed records, once no transaction is open: a commit is answered before its markers are written."""
-    return await asyncio.to_thread(decided_values, bootstrap, topic)
+    return await asyncio.to_thread(values, bootstrap, topic)
 
 
 class TestFence:

@@ -35,7 +35,7 @@ from oncelog import (
 from oncelog.client.consumer import RebalanceInProgressError
 from support.broker import BrokerProcess
 from support.proxy import FaultProxy
-from support.reading import committed_offset, decided_values, make_topic
+from support.reading import committed_offset, make_topic, values
 
 Fresh = Callable[[str], str]
 FAST: dict[str, Any] = {
@@ -161,7 +161,7 @@ async def test_members_that_come_and_go_copy_everything_once(
             copied += await first.copy()
         assert len({one.generation_id for one in first.assignments}) >= 3
         assert first.assignments[0].partitions == {TopicPartition(topic, index) for index in range(PARTITIONS)}
-    assert sorted(decided_values(bootstrap, target)) == expected
+    assert sorted(values(bootstrap, target)) == expected
 
 
 async def test_an_outdated_producer_commits_nothing(bootstrap: str, address: str, fresh_name: Fresh) -> None:
@@ -185,7 +185,7 @@ async def test_an_outdated_producer_commits_nothing(bootstrap: str, address: str
                     await first.producer.send_offsets(offsets)
                 with pytest.raises((ProducerFencedError, AbortableError)):
                     await first.producer.commit_transaction()
-    assert sorted(decided_values(bootstrap, target)) == expected
+    assert sorted(values(bootstrap, target)) == expected
     assert sum(committed_offset(bootstrap, group, topic, index) for index in range(PARTITIONS)) == 40
 
 
@@ -283,7 +283,7 @@ async def test_a_plain_producer_becomes_transactional_with_an_assignment(
         async with producer.transaction() as txn:
             txn.send(topic, b"transactional")
             await txn.send_offsets({(topic, 0): 1})
-    assert decided_values(bootstrap, topic) == [b"plain", b"transactional"]
+    assert values(bootstrap, topic) == [b"plain", b"transactional"]
 
 
 async def test_a_fenced_producer_may_take_over_again(bootstrap: str, fresh_name: Fresh) -> None:
@@ -305,7 +305,7 @@ async def test_a_fenced_producer_may_take_over_again(bootstrap: str, fresh_name:
                 break
             with pytest.raises(ProducerFencedError):
                 await old.abort_transaction()
-    assert decided_values(bootstrap, topic) == [b"0", b"1", b"2", b"3"]
+    assert values(bootstrap, topic) == [b"0", b"1", b"2", b"3"]
 
 
 async def test_a_reader_waits_for_an_undecided_commit_and_then_says_so(
@@ -380,7 +380,7 @@ async def test_a_group_lives_through_a_change_of_the_brokers_level(tmp_path: Pat
             assert one.producer.group_aware == (before == "4.1")
             broker.extra_arguments[:] = ["--set", f"{name}={level}"]
             await asyncio.to_thread(broker.restart)
-            while set(decided_values(broker.address, target)) != set(expected):
+            while set(values(broker.address, target)) != set(expected):
                 for _ in range(20):
                     await one.copy(50)
             before_it = len(one.assignments)
@@ -388,4 +388,4 @@ async def test_a_group_lives_through_a_change_of_the_brokers_level(tmp_path: Pat
             while len(one.assignments) == before_it:
                 await one.copy()
             assert one.producer.group_aware == (level == "4.1")
-        assert sorted(decided_values(broker.address, target)) == expected
+        assert sorted(values(broker.address, target)) == expected

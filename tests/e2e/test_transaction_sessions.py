@@ -20,7 +20,7 @@ from oncelog.protocol.messages.end_txn import EndTxnRequest
 from oncelog.protocol.messages.produce import ProduceRequest
 from support.broker import BrokerProcess
 from support.proxy import FaultProxy
-from support.reading import await_decided, committed_offset, decided_values, end_offsets, make_topic
+from support.reading import await_decided, committed_offset, end_offsets, make_topic, values
 
 Fresh = Callable[[str], str]
 FAST = {"retry_backoff_ms": 5, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 50, "linger_ms": 0}
@@ -50,7 +50,7 @@ async def test_a_steady_transaction_is_produce_and_end_txn(bootstrap: str, fresh
                 async with producer.transaction() as txn:
                     txn.send(topic, b"%d" % number)
         assert_seen(proxy, kafka, "Produce", "EndTxn")
-    assert len(decided_values(bootstrap, topic)) == STEADY + 1
+    assert len(values(bootstrap, topic)) == STEADY + 1
 
 
 @pytest.mark.parametrize("bound", [False, True])
@@ -86,8 +86,8 @@ async def test_a_transaction_bound_to_partitions_writes_to_no_other(bootstrap: s
                 await txn.send_offsets({(topic, 0): number}, ConsumerGroupMetadata(group))
         async with producer.transaction() as txn:
             txn.send(other, b"free again")
-    assert len(decided_values(bootstrap, topic)) == 60
-    assert decided_values(bootstrap, other) == [b"free again"]
+    assert len(values(bootstrap, topic)) == 60
+    assert values(bootstrap, other) == [b"free again"]
     assert committed_offset(bootstrap, group, topic, 0) == 2
     ends = end_offsets(bootstrap, topic)
     assert (ends[0], ends[2]) == (0, 0)
@@ -103,7 +103,7 @@ async def test_markers_go_only_where_something_was_written(bootstrap: str, fresh
             await (producer.commit_transaction() if commit else producer.abort_transaction())
     await_decided(bootstrap, topic)
     assert end_offsets(bootstrap, topic) == {0: 0, 1: 6, 2: 0}
-    assert decided_values(bootstrap, topic) == [b"x", b"x"]
+    assert values(bootstrap, topic) == [b"x", b"x"]
 
 
 async def test_nothing_sent_to_what_was_registered_commits_and_aborts(bootstrap: str, fresh_name: Fresh) -> None:
@@ -116,7 +116,7 @@ async def test_nothing_sent_to_what_was_registered_commits_and_aborts(bootstrap:
                 await (producer.commit_transaction() if commit else producer.abort_transaction())
         async with producer.transaction() as txn:
             txn.send(topic, b"after")
-    assert decided_values(bootstrap, topic) == [b"after"]
+    assert values(bootstrap, topic) == [b"after"]
 
 
 @pytest.mark.parametrize("lose", ["before", "after"])
@@ -143,7 +143,7 @@ async def test_lost_requests_and_answers_leave_commits_and_aborts_exact(
                     await producer.commit_transaction()
                     expected.append(b"%d" % number)
                 proxy.clear_faults()
-    assert sorted(decided_values(bootstrap, topic)) == expected
+    assert sorted(values(bootstrap, topic)) == expected
 
 
 @pytest.mark.oncelog_only(reason="restarts a broker of its own at another level")
@@ -177,7 +177,7 @@ async def test_a_broker_that_changes_its_level_in_the_middle_tears_no_transactio
                     await producer.init_transactions()
                 except KafkaError as error:
                     raise AssertionError(f"transaction {number}: {error!r}") from error
-        seen = [int(value) for value in decided_values(broker.address, topic)]
+        seen = [int(value) for value in values(broker.address, topic)]
         assert len(committed) >= 28
         assert set(committed) <= set(seen) <= set(committed) | set(unknown)
         assert all(seen.count(number) == 2 for number in set(seen)), "a transaction was torn"

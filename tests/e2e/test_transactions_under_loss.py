@@ -27,7 +27,7 @@ from oncelog.protocol.messages.produce import ProduceRequest
 from oncelog.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from oncelog.protocol.schema import Request
 from support.proxy import FaultProxy
-from support.reading import committed_offset, decided_values, make_topic
+from support.reading import committed_offset, make_topic, values
 
 Fresh = Callable[[str], str]
 APIS: list[type[Request[Any]]] = [
@@ -116,6 +116,6 @@ async def test_whatever_is_lost(bootstrap: str, fresh_name: Fresh, seed: int, ve
                 except ProducerFencedError:
                     await producer.init_transactions()
             proxy.clear_faults()
-    assert sorted(decided_values(bootstrap, topic)) == sorted(writer.committed)
+    assert sorted(values(bootstrap, topic)) == sorted(writer.committed)
     assert committed_offset(bootstrap, group, topic, 0) == writer.offset
     assert len(writer.committed) > TRANSACTIONS / 2, "too little came through to tell anything"

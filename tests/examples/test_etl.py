@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.broker import BrokerProcess
 from support.example_programs import EXAMPLES, Program, await_records, fill
-from support.reading import committed_offset, decided_values, make_topic, read_topic
+from support.reading import committed_offset, make_topic, read_topic, values
 
 HALF = 300
 PARTITIONS = 3
@@ -46,7 +46,7 @@ def test_each_record_is_cleaned_filtered_or_buried_once_although_a_worker_dies(
         records_in, records_out, dead_letters = (int(word) for word in program.output[-1].split() if word.isdigit())
         assert records_in == records_out + dead_letters + HALF // 10  # a tenth are test orders, which are left out
 
-    written = sorted(decided_values(broker.address, "orders"))
+    written = sorted(values(broker.address, "orders"))
     expected = [{"customer": f"customer-{number}", "cents": number * 100 + 60} for number in clean]
     assert written == sorted(json.dumps(order).encode() for order in expected)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from support.broker import BrokerProcess
 from support.example_programs import EXAMPLES, Program, await_records, run
-from support.reading import decided_values
+from support.reading import values
 
 PROGRAM = str(EXAMPLES / "outbox.py")
 
@@ -28,7 +28,7 @@ def test_orders_are_sent_once_although_a_relay_dies_before_it_cleans_up(broker: 
     execute(tmp_path, "CREATE TRIGGER crash BEFORE DELETE ON outbox BEGIN SELECT RAISE(ABORT, 'the disk is gone'); END")
     output = run(broker.address, tmp_path, PROGRAM, "relay", "shop.db", code=1)
     assert output[-1].endswith("the disk is gone")
-    assert decided_values(broker.address, "orders") == [b"apples", b"pears"]
+    assert values(broker.address, "orders") == [b"apples", b"pears"]
     assert execute(tmp_path, "SELECT count(*) FROM outbox") == [(2,)]
 
     execute(tmp_path, "DROP TRIGGER crash")
@@ -41,5 +41,5 @@ def test_orders_are_sent_once_although_a_relay_dies_before_it_cleans_up(broker: 
         await_records(relay, "orders", 4)
         assert relay.terminate() == 0, relay.output
         assert relay.output == []
-    assert decided_values(broker.address, "orders") == [b"apples", b"pears", b"plums", b"figs"]
+    assert values(broker.address, "orders") == [b"apples", b"pears", b"plums", b"figs"]
     assert execute(tmp_path, "SELECT item FROM orders") == [("apples",), ("pears",), ("plums",), ("figs",)]

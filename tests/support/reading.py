@@ -93,14 +93,13 @@ def await_decided(bootstrap: str, topic: str) -> None:
         time.sleep(0.005)
 
 
-def decided_values(bootstrap: str, topic: str) -> list[bytes]:
-    """Return the values of all committed records, once no transaction is open, partition after partition."""
-    await_decided(bootstrap, topic)
-    return values(bootstrap, topic)
-
-
 def values(bootstrap: str, topic: str, committed: bool = True) -> list[bytes]:
-    """Return the values of all records, partition after partition."""
+    """Return the values of all records, partition after partition: those of committed transactions, or all.
+
+    Those of committed transactions are read once no transaction is open.
+    """
+    if committed:
+        await_decided(bootstrap, topic)
     return [
         message.value() or b""
         for _, found in sorted(read_topic(bootstrap, topic, committed).items())
