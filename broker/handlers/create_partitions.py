@@ -85,6 +85,12 @@ def _check(context: RequestContext, item: CreatePartitionsTopic) -> Topic:
             ErrorCode.INVALID_REQUEST,
             f"{topic.name} is an internal topic. It cannot get more partitions, because its keys would move to others.",
         )
+    if broker.replica_manager.is_stray(topic.name):
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The data directory has partitions of {topic.name!r} that the topic does not have. Move their directories"
+            " away first, then restart the broker.",
+        )
     current = broker.metadata.newest(topic).partitions
     if item.count <= current:
         raise KafkaError(

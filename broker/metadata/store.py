@@ -460,7 +460,9 @@ class MetadataStore:
             self._drop(topic)
             return topic
 
-        record = Topic(topic.name, topic.topic_id, topic.partitions, {}, deleting=True)
+        # Partitions that are being added may get data before the deletion is visible.
+        partitions = self.newest(topic).partitions
+        record = Topic(topic.name, topic.topic_id, partitions, {}, deleting=True)
         deletion = self._commit(
             [topic_record(record)], gone, lambda: self._doomed.discard(topic.topic_id), essential=True
         )

@@ -7,6 +7,7 @@ partitions of deleted topics. Makes no decisions about transactions or groups.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Coroutine, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, Protocol
@@ -74,6 +75,9 @@ class ReplicaManager:
         self._partitions: dict[str, dict[int, Partition]] = {}
         """The partitions that were used, by topic name and index."""
         self._strays: set[str] = set()
+        self._beyond_deletion: defaultdict[str, list[int]] = defaultdict(list)
+        """The indexes of partitions that the start found on disk although the record of their topic's deletion has
+        fewer partitions, by topic name."""
         self._leader_epochs: dict[str, dict[int, int]] = {}
         """The leader epochs above the first one, by topic name and partition index."""
 
@@ -86,7 +90,12 @@ class ReplicaManager:
         self._metadata.on_topic_changed.append(self._topic_changed)
         self._metadata.on_topic_deleted.append(self._topic_deleted)
         self._metadata.on_broker_configs_changed.append(self._defaults_changed)
-        deleting = {topic.name for topic in self._metadata.deleting()}
+        deleting = {topic.name: topic.partitions for topic in self._metadata.deleting()}
+        if deleting:
+            on_disk = [*((log.topic, log.partition) for log in self._log_manager.logs()), *self._log_manager.offline]
+            for name, index in on_disk:
+                if name in deleting and index >= deleting[name]:
+                    self._beyond_deletion[name].append(index)
         for log in list(self._log_manager.logs()):
             if log.topic == METADATA_TOPIC:
                 continue
@@ -246,9 +255,10 @@ class ReplicaManager:
         return 0 if log is None else log.size
 
     def is_stray(self, topic: str) -> bool:
-        """Whether the data directory has partitions of this topic although the metadata does not have the topic.
+        """Whether the data directory has partitions of this topic that the metadata does not have.
 
-        A new topic with this name must not be created then.
+        A new topic with this name must not be created then, and an existing topic must not get more partitions: they
+        would contain the records of another topic.
         """
         return topic in self._strays
 
@@ -301,8 +311,10 @@ class ReplicaManager:
     def _held(self, topic: Topic, used: dict[int, Partition]) -> Steps[list[TopicPartition]]:
         """Return the partitions of a deleted topic that have stored data, and remove its partitions from `used`."""
         held: list[TopicPartition] = []
-        for start in range(0, topic.partitions, _LOOKED_UP_AT_ONCE):
-            for index in range(start, min(start + _LOOKED_UP_AT_ONCE, topic.partitions)):
+        beyond = (index for index in self._beyond_deletion.get(topic.name, ()) if index >= topic.partitions)
+        indexes = [*range(topic.partitions), *beyond]
+        for start in range(0, len(indexes), _LOOKED_UP_AT_ONCE):
+            for index in indexes[start : start + _LOOKED_UP_AT_ONCE]:
                 used.pop(index, None)
                 if self._log_manager.holds(topic.name, index):
                     held.append((topic.name, index))

@@ -12,6 +12,7 @@ import pytest
 from oncelog.broker.node import BrokerNode, BrokerStartError
 from oncelog.protocol.codec import encode_record_key
 from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from oncelog.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -101,6 +102,38 @@ async def test_a_deletion_that_a_crash_interrupted_is_finished_at_the_next_start
         assert not (tmp_path / "half-0").exists()
         await wire.create_topic("half")
         assert (await wire.produce("half", batch(b"new"))).base_offset == 0
+
+
+async def test_a_deletion_is_finished_for_partitions_on_disk_that_its_record_lacks(tmp_path: Path) -> None:
+    async with broker_on(tmp_path) as (broker, wire):
+        await wire.create_topic("half", 6)
+        for index in (0, 2, 5):
+            await wire.produce("half", batch(b"old"), partition=index)
+        broker.metadata.on_topic_deleted[:] = [_fail]
+        topic = broker.metadata.topic("half")
+        assert topic is not None
+        topic.partitions = 2  # the record has fewer partitions than there are directories
+        await broker.metadata.delete_topic(topic)
+    async with broker_on(tmp_path) as (broker, wire):
+        await broker.metadata.settled()
+        assert not [path for path in tmp_path.glob("half-*") if not path.name.endswith("-delete")]
+        await wire.create_topic("half", 6)
+        for index in (0, 2, 5):
+            assert (await wire.produce("half", batch(b"new"), partition=index)).base_offset == 0
+
+
+async def test_a_topic_does_not_grow_into_directories_of_an_unknown_topic(tmp_path: Path) -> None:
+    async with broker_on(tmp_path) as (broker, wire):
+        await wire.create_topic("grown", 1)
+        await wire.create_topic("other", 3)
+        await wire.produce("other", batch(b"foreign"), partition=2)
+    (tmp_path / "other-2").rename(tmp_path / "grown-2")
+    async with broker_on(tmp_path) as (broker, wire):
+        assert broker.replica_manager.is_stray("grown")
+        request = CreatePartitionsRequest([CreatePartitionsTopic("grown", 3, None)], 5000, False)
+        refused = (await wire.call(request, 3)).results[0]
+        assert refused.error_code == E.INVALID_PARTITIONS
+        assert "Move their directories away" in str(refused.error_message)
 
 
 def _fail(_: object) -> None:

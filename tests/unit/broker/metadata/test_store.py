@@ -100,6 +100,25 @@ async def test_a_change_that_races_with_a_deletion_does_not_bring_the_topic_back
     await again.logs.stop()
 
 
+async def test_the_record_of_a_deletion_counts_the_partitions_that_are_being_added(tmp_path: Path) -> None:
+    """The next start finishes the deletion by the record, and the added partitions may have data already."""
+    house = House(tmp_path)
+    store = await house.start()
+    topic = await store.create_topic("t", 1, {})
+    store.on_topic_deleted.append(_fail)
+    change = store.change_topic(topic, partitions=5)
+    await asyncio.gather(change, store.delete_topic(topic))
+    await house.logs.stop()
+    again = House(tmp_path)
+    store = await again.start()
+    assert [(left.name, left.partitions) for left in store.deleting()] == [("t", 5)]
+    await again.logs.stop()
+
+
+def _fail(_: Topic) -> None:
+    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
+
+
 async def test_replay_gives_what_was_there(tmp_path: Path) -> None:
     house = House(tmp_path)
     store = await house.start()
