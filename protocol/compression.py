@@ -115,20 +115,24 @@ def expand(
         try:
             written = expand_into(data, target)
         except cramjam.DecompressionError as error:
-            # cramjam raises the same exception for damaged input and for a target that is too small, so only a failure
-            # with the largest target is final.
-            if size < bound:
-                size = min(bound, size * _GROWTH)
-                del target  # free it before the next one is allocated
-                continue
-            name = Compression(code).name.lower()
-            if bound == max_bytes and _TOO_SMALL in str(error):
-                raise BatchBudgetExceeded(f"{name} data expands beyond {max_bytes} bytes") from None
-            raise CorruptBatch(f"{name} data is damaged or expands beyond {bound} bytes: {error}") from None
-        if scratch is not None:
-            return bytes(memoryview(scratch)[:written])
-        del target[written:]
-        return target
+            problem = str(error)
+        else:
+            if scratch is not None:
+                return bytes(memoryview(scratch)[:written])
+            del target[written:]
+            return target
+        # Here `error` and its traceback are gone, so this frees the target before the next one is allocated, and before
+        # an exception is raised, whose traceback keeps the variables of this function alive.
+        del target
+        if size == bound:
+            break
+        # cramjam raises the same exception for damaged input and for a target that is too small, so only a failure with
+        # the largest target is final.
+        size = min(bound, size * _GROWTH)
+    name = Compression(code).name.lower()
+    if bound == max_bytes and _TOO_SMALL in problem:
+        raise BatchBudgetExceeded(f"{name} data expands beyond {max_bytes} bytes")
+    raise CorruptBatch(f"{name} data is damaged or expands beyond {bound} bytes: {problem}")
 
 
 def _expand_gzip(data: Buffer, target: bytearray) -> int:
@@ -166,8 +170,18 @@ def _decompress_snappy(data: memoryview, max_bytes: int) -> bytes:
     """Decompress raw snappy, or snappy blocks in xerial framing. Raises CorruptBatch, BatchBudgetExceeded."""
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return _decompress_snappy_block(data, max_bytes)
-    position = len(_XERIAL_HEADER)
     pieces: list[bytes] = []
+    try:
+        _decompress_xerial(data, max_bytes, pieces)
+    except CorruptBatch:
+        pieces.clear()  # the traceback would keep them in memory
+        raise
+    return b"".join(pieces)
+
+
+def _decompress_xerial(data: memoryview, max_bytes: int, pieces: list[bytes]) -> None:
+    """Decompress snappy blocks in xerial framing into `pieces`. Raises CorruptBatch, BatchBudgetExceeded."""
+    position = len(_XERIAL_HEADER)
     total = 0
     while position < len(data):
         start = position + _LENGTH.size
@@ -180,7 +194,6 @@ def _decompress_snappy(data: memoryview, max_bytes: int) -> bytes:
         piece = _decompress_snappy_block(data[start:position], max_bytes - total)
         total += len(piece)
         pieces.append(piece)
-    return b"".join(pieces)
 
 
 def _decompress_snappy_block(block: memoryview, max_bytes: int) -> bytes:

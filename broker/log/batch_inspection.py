@@ -7,7 +7,9 @@ with pauses, before it is appended. Never looks at the topic's rules for keys an
 them to the result.
 
 Memory: a batch that expands beyond AT_ONCE_BYTES waits for one of a few slots. So all inspections together hold at most
-(slots x max.decompressed.bytes) of decompressed records.
+(slots x max.decompressed.bytes) of decompressed records. The traceback of an error keeps the variables of all functions
+that it passed, so also the records. Therefore a CorruptBatch never leaves an Inspection, not even as the context of
+the KafkaError: the KafkaError is raised outside of the `except` block.
 """
 
 from __future__ import annotations
@@ -93,21 +95,27 @@ class Inspection:
         at_once = min(AT_ONCE_BYTES, self._limits.decompressed_bytes)
         try:
             return self._begin(at_once) or self._advance(STEPS_AT_ONCE)
-        except BatchBudgetExceeded as error:
-            if self._walk is None and self.header.compression and at_once < self._limits.decompressed_bytes:
+        except CorruptBatch as error:
+            if (
+                isinstance(error, BatchBudgetExceeded)
+                and self._walk is None
+                and self.header.compression
+                and at_once < self._limits.decompressed_bytes
+            ):
                 self.expanded = at_once
                 return False
-            raise self._refusal(error) from None
-        except CorruptBatch as error:
-            raise self._refusal(error) from None
+            refusal = self._refusal(error)
+        raise refusal
 
     def inspect_whole(self) -> None:
         """Check the batch without pauses, however large it is: for callers that do not run on an event loop."""
         try:
             if not self._begin(self._limits.decompressed_bytes):
                 self._advance(_ALL)
+            return
         except CorruptBatch as error:
-            raise self._refusal(error) from None
+            refusal = self._refusal(error)
+        raise refusal
 
     def _begin(self, max_bytes: int) -> bool:
         """Decompress at most `max_bytes` and begin the walk; return True if a few plain records are checked already."""
@@ -132,9 +140,18 @@ class Inspection:
 
     async def finish(self, threads: Threads, slots: asyncio.Semaphore) -> None:
         """Check the rest of the batch in slices. `slots` limits how many expanded batches are in memory at a time."""
-        if self._walk is not None:
-            await self._finish_walk()
+        try:
+            if self._walk is None:
+                await self._finish_compressed(threads, slots)
+            else:
+                await self._finish_walk()
             return
+        except CorruptBatch as error:
+            refusal = self._refusal(error)
+        raise refusal
+
+    async def _finish_compressed(self, threads: Threads, slots: asyncio.Semaphore) -> None:
+        """Decompress the batch in a thread, then check its records in slices."""
         await slots.acquire()
         # The thread cannot be interrupted: the slot is released when both the thread and this call have ended.
         batch = bytes(self._batch)
@@ -144,21 +161,22 @@ class Inspection:
             self._walk = RecordWalk(payload, self.header, self._limits)
             del payload
             await self._finish_walk()
-        except CorruptBatch as error:
-            raise self._refusal(error) from None
         finally:
             self._walk = None
             if job.done():
                 slots.release()
             else:
                 job.add_done_callback(lambda _: slots.release())
+            del job  # its exception has a traceback with this call, which would be a cycle
 
     def _check_count(self) -> None:
         """Refuse a batch with an impossible record count before it is decompressed."""
         try:
             self._limits.check_count(self.header.record_count, self._limits.decompressed_bytes)
+            return
         except CorruptBatch as error:
-            raise self._refusal(error) from None
+            refusal = self._refusal(error)
+        raise refusal
 
     async def _finish_walk(self) -> None:
         """Check the remaining records in slices, with a turn of the event loop before each."""
@@ -177,20 +195,21 @@ class Inspection:
         return expand(self.header.compression, data, self._limits.decompressed_bytes)
 
     def _advance(self, steps: int) -> bool:
-        """Check up to `steps` records; if the walk is then finished, set `content` and return True."""
+        """Check up to `steps` records; if the walk is then finished, set `content` and return True.
+
+        Raises CorruptBatch.
+        """
         walk = self._walk
         assert walk is not None, "begun"
-        try:
-            if not walk.advance(steps):
-                return False
-        except CorruptBatch as error:
-            raise self._refusal(error) from None
+        if not walk.advance(steps):
+            return False
         self.content = (walk.min_timestamp, walk.max_timestamp, walk.null_keys)
         self._walk = None
         return True
 
     def _refusal(self, error: CorruptBatch) -> KafkaError:
-        """Return the KafkaError for records that are invalid or exceed the limits."""
+        """Return the KafkaError for records that are invalid or exceed the limits, and drop the records."""
+        self._walk = None
         too_large = isinstance(error, BatchBudgetExceeded)
         code = ErrorCode.MESSAGE_TOO_LARGE if too_large else ErrorCode.INVALID_RECORD
         return KafkaError(code, f"{self._where}: {error.message}")
