@@ -33,6 +33,7 @@ from ..api.handling import Answer, Deferred, RequestContext, handles
 from ..log import Log, LogRead
 from ..log.results import READ_COMMITTED, READ_UNCOMMITTED
 from ..partitions.partition import Partition
+from ..partitions.unused_log import UnusedLog
 from ..scheduling.steps import SLICE, Steps
 
 FIRST_VERSION_DIVERGING: Final = 12
@@ -206,7 +207,7 @@ class _Fetch:
         If the response is still empty (`nothing_yet`), the first batch is read even if it is larger.
         """
         try:
-            log = self._partition(target).log
+            log = self._partition(target).readable
             divergence = self._divergence(target, log) if target.last_fetched_epoch >= 0 else None
             if divergence is None:
                 max_bytes = max(0, min(target.max_bytes, left))
@@ -225,7 +226,7 @@ class _Fetch:
         except KafkaError as error:
             return _failed(target, error)
 
-    def _divergence(self, target: FetchTarget, log: Log) -> EpochEndOffset | None:
+    def _divergence(self, target: FetchTarget, log: Log | UnusedLog) -> EpochEndOffset | None:
         """Return where the reader's log diverges from the partition's log, or None (KIP-595)."""
         try:
             epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)

@@ -31,7 +31,7 @@ def _end(context: RequestContext, topic: str, item: OffsetForLeaderPartition) ->
     try:
         partition = context.broker.replica_manager.partition(topic, item.partition)
         partition.check_leader_epoch(item.current_leader_epoch)
-        epoch, end_offset = partition.log.end_offset_for_epoch(item.leader_epoch)
+        epoch, end_offset = partition.readable.end_offset_for_epoch(item.leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(int(error.code), item.partition)
     return EpochEndOffset(0, item.partition, epoch, end_offset)

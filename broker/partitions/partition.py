@@ -1,6 +1,7 @@
 """Represent one partition that this broker leads, and open its log when the log is first needed.
 
-A new partition has no log until it is used, so a topic with many unused partitions needs no files.
+A new partition has no log until it is used, so a topic with many unused partitions needs no files. A read that does not
+wait for records creates no log: `readable` stands for an empty log.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..log import Log
 from ..metadata import Topic
 from ..scheduling.steps import Steps, run_at_once, waited
+from .unused_log import UnusedLog
 
 FIRST_LEADER_EPOCH: Final = 0
 """The leader epoch of a new partition. It never changes, because one broker always leads all partitions."""
+
+UNUSED: Final = UnusedLog(FIRST_LEADER_EPOCH)
+"""The log of all partitions that were never used."""
 
 OPENING_WORK: Final = 250
 """The cost of creating the files of a new log, in units of work (`steps.py`)."""
@@ -25,16 +30,18 @@ OPENING_WORK: Final = 250
 class Partition:
     """A partition of a topic in the metadata. If the partition is offline, `log` raises KAFKA_STORAGE_ERROR.
 
-    `open_log` returns the partition's log, or steps that return it. `leader_epoch` is at least that of the newest batch
-    in the log: a log that Apache Kafka has written may contain epochs above `FIRST_LEADER_EPOCH`.
+    `find_log` returns the partition's log, None if it was never used. `open_log` returns the log, or steps that return
+    it, and creates it if the partition was never used. `leader_epoch` is at least that of the newest batch in the log:
+    a log that Apache Kafka has written may contain epochs above `FIRST_LEADER_EPOCH`.
     """
 
-    __slots__ = ("_log", "_open", "_opening", "index", "leader_epoch", "topic", "topic_id")
+    __slots__ = ("_find", "_log", "_open", "_opening", "index", "leader_epoch", "topic", "topic_id")
 
     def __init__(
         self,
         topic: Topic,
         index: int,
+        find_log: Callable[[Partition], Log | None],
         open_log: Callable[[Partition], Log | Steps[Log]],
         leader_epoch: int = FIRST_LEADER_EPOCH,
     ) -> None:
@@ -42,6 +49,7 @@ class Partition:
         self.topic_id = topic.topic_id
         self.index = index
         self.leader_epoch = leader_epoch
+        self._find = find_log
         self._open = open_log
         self._opening: asyncio.Future[None] | None = None
         self._log: Log | None = None
@@ -55,6 +63,20 @@ class Partition:
         log = self._log
         if log is None:
             log = run_at_once(self.open())
+        return log
+
+    @property
+    def readable(self) -> Log | UnusedLog:
+        """The partition's log, or an empty one if the partition was never used. No log is created.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted, or KAFKA_STORAGE_ERROR.
+        """
+        log = self._log
+        if log is None:
+            log = self._find(self)
+            if log is None:
+                return UNUSED
+            self._own(log)
         return log
 
     @property

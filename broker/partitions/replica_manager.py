@@ -156,21 +156,34 @@ class ReplicaManager:
         if topic is None or not 0 <= index < topic.partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         leader_epoch = self.leader_epochs(topic.name).get(index, FIRST_LEADER_EPOCH)
-        made = Partition(topic, index, self._open_log, leader_epoch)
+        made = Partition(topic, index, self._find_log, self._open_log, leader_epoch)
         self._partitions.setdefault(topic.name, {})[index] = made
         return made
+
+    def _topic_of(self, partition: Partition) -> Topic:
+        """Return the partition's topic. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted."""
+        topic = self._metadata.topic(partition.topic)
+        if topic is None or topic.topic_id != partition.topic_id:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic
+
+    def _find_log(self, partition: Partition) -> Log | None:
+        """Return the partition's log, None if the partition was never used.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted, or KAFKA_STORAGE_ERROR.
+        """
+        self._topic_of(partition)
+        log = self._log_manager.read_only.get((partition.topic, partition.index))
+        return log or self._log_manager.get(partition.topic, partition.index)
 
     def _open_log(self, partition: Partition) -> Log | Steps[Log]:
         """Return the partition's log, or steps that return it; create the log if the partition has none.
 
         Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted, or KAFKA_STORAGE_ERROR.
         """
-        topic = self._metadata.topic(partition.topic)
-        if topic is None or topic.topic_id != partition.topic_id:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        log = self._log_manager.read_only.get((partition.topic, partition.index))
-        log = log or self._log_manager.get(partition.topic, partition.index)
-        return log or self._log_manager.create(partition.topic, partition.index, self.log_config(topic))
+        return self._find_log(partition) or self._log_manager.create(
+            partition.topic, partition.index, self.log_config(self._topic_of(partition))
+        )
 
     def log_config(self, topic: Topic) -> LogConfig:
         """Return the log settings of a topic. Topics with equal settings share one object."""
