@@ -349,7 +349,7 @@ class BrokerNode:
             self.metadata.start()
         except KafkaError as error:
             raise BrokerStartError(f"The metadata cannot be read: {error.message}") from error
-        self._quotas.changed()
+        self._quotas.changed(self.metadata.quotas)
         self._take_dynamic_configs()
         self.metadata.on_broker_configs_changed.append(self._take_dynamic_configs)
         self.replica_manager.start()

@@ -181,8 +181,8 @@ class Metadata(Protocol):
         """The quotas that are in effect (KIP-546)."""
 
     @property
-    def on_quotas_changed(self) -> list[Callable[[], None]]:
-        """Callbacks for changed quotas."""
+    def on_quotas_changed(self) -> list[Callable[[Sequence[QuotaEntity]], None]]:
+        """Callbacks for changed quotas, with the entities whose quotas have changed."""
 
     def newest_quotas(self, entity: QuotaEntity) -> QuotaValues:
         """Return the quotas of an entity with its pending changes applied, as the base of the next change."""

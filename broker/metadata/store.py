@@ -130,7 +130,7 @@ class MetadataStore:
         self.delegation_tokens: dict[str, DelegationToken] = {}
         self.on_delegation_token_changed: list[Callable[[str], None]] = []
         self.quotas: dict[QuotaEntity, QuotaValues] = {}
-        self.on_quotas_changed: list[Callable[[], None]] = []
+        self.on_quotas_changed: list[Callable[[Sequence[QuotaEntity]], None]] = []
         self.on_topic_changed: list[Callable[[Topic], Awaitable[None] | None]] = []
         self.on_topic_deleted: list[Callable[[Topic], Awaitable[None] | None]] = []
         """Callbacks that drop a deleted topic's data. A callback may return an awaitable for the rest of its work."""
@@ -615,7 +615,7 @@ class MetadataStore:
         def visible() -> None:
             self._set_quotas(entity, values)
             for subscriber in self.on_quotas_changed:
-                subscriber()
+                subscriber([entity])
 
         return self._commit([quota_record(entity, values)], visible, settled, essential=not values)
 

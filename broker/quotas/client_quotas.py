@@ -10,7 +10,7 @@ whole time of the loop.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from typing import Any, Final, Generic, ParamSpec, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
@@ -147,7 +147,7 @@ class Usage:
     def tell(self, response: Response) -> None:
         """State the time to wait in the response."""
         if self.wait_s and hasattr(response, "throttle_time_ms"):
-            response.throttle_time_ms = min(math.ceil(self.wait_s * 1000), (1 << 31) - 1)
+            response.throttle_time_ms = math.ceil(self.wait_s * 1000)
 
     def sent(self, size: int) -> None:
         """Charge the client with a response of `size` bytes."""
@@ -162,22 +162,30 @@ class ClientQuotas:
     def __init__(
         self, quotas: Mapping[QuotaEntity, QuotaValues], settings: QuotaSettings, now: Callable[[], float]
     ) -> None:
-        """`quotas` are the current ones; call `changed` after a change. `now` returns the seconds of a clock."""
+        """`quotas` are the quotas in effect. `now` returns the seconds of a clock.
+
+        Call `changed` with all entities that have quotas at the start, and then after each change.
+        """
         self.active = False
         """Whether there is any quota of users or client ids."""
         self._quotas, self._settings, self._now = quotas, settings, now
         self._version = 0
-        self._limits_addresses = False
+        self._limited_clients: set[QuotaEntity] = set()
+        self._limited_addresses: set[QuotaEntity] = set()
         self._clients: dict[tuple[str, str], _Client] = {}
         self._addresses: dict[str, WindowedRate] = {}
         self._rates: WeakValueDictionary[_Use, WindowedRate] = WeakValueDictionary()
         self._buckets: WeakValueDictionary[_Use, TokenBucket] = WeakValueDictionary()
-        self.changed()
 
-    def changed(self) -> None:
-        """Apply changed quotas. What clients have used stays counted."""
-        owners = {entity[0][0] == IP for entity in self._quotas}
-        self.active, self._limits_addresses = False in owners, True in owners
+    def changed(self, entities: Iterable[QuotaEntity]) -> None:
+        """Apply the changed quotas of these entities. What clients have used stays counted."""
+        for entity in entities:
+            limited = self._limited_addresses if entity[0][0] == IP else self._limited_clients
+            if entity in self._quotas:
+                limited.add(entity)
+            else:
+                limited.discard(entity)
+        self.active = bool(self._limited_clients)
         self._version += 1
 
     def admit(
@@ -210,7 +218,7 @@ class ClientQuotas:
         The wait is at most one window, as in Kafka. The default quota counts an IPv6 address as its network
         (`network_of`), because a network has too many addresses to give each one a quota.
         """
-        if not self._limits_addresses:
+        if not self._limited_addresses:
             return 0.0
         counted = spelled_as_in_kafka(ip)
         quota = self._quotas.get(((IP, counted),), {}).get(CONNECTION_CREATION_RATE)

@@ -31,6 +31,12 @@ _LARGEST: Final = {
 }
 """The largest values of the quotas that are whole numbers."""
 
+_LEAST: Final = {REQUEST_PERCENTAGE: 0.0001, CONTROLLER_MUTATION_RATE: 0.0001}
+"""The least values of the quotas that can be fractions. The least value of all other quotas is 1.
+
+A smaller value would only make the clients wait for days.
+"""
+
 _KEYS_OF_CLIENTS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
 _EPSILON: Final = 1e-6
 """How far a float may differ from a whole number to be accepted as one, as in Kafka."""
@@ -92,5 +98,9 @@ def check_quota(entity: QuotaEntity, key: str, value: float | None) -> None:
             raise ValueError(f"The quota {key} is too large. The largest value is {largest}")
         if abs(value - round(value)) > _EPSILON:
             raise ValueError(f"The quota {key} cannot be a fraction. Send a whole number")
+        value = round(value)
     elif value == float("inf"):
         raise ValueError(f"The quota {key} is infinite. Remove it if there should be no limit")
+    least = _LEAST.get(key, 1)
+    if value < least:
+        raise ValueError(f"The quota {key} is too small. It must be at least {least}")

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from typing import Final
 
 LEAST_S: Final = 0.001
 """The shortest throttle time in seconds, because responses state it in whole milliseconds."""
+
+MOST_S: Final = ((1 << 31) - 1) / 1000
+"""The longest throttle time in seconds, about 25 days, because responses state it in milliseconds as an int32."""
+
+_LEAST_QUOTA: Final = sys.float_info.min
+"""The least number by which others are divided. An earlier release may have stored a quota that is almost 0."""
+
+
+def _wait_s(missing: float, quota: float) -> float:
+    """Return how long it takes until `quota` (per second) has made up for what is `missing`."""
+    return min(max(missing / max(quota, _LEAST_QUOTA), LEAST_S), MOST_S)
 
 
 class WindowedRate:
@@ -54,7 +66,7 @@ class WindowedRate:
     def wait_s(self, now: float, quota: float) -> float:
         """Return how long the client has to wait, 0 if it has used no more than `quota` per second."""
         left = self.left(now, quota)
-        return max(-left / quota, LEAST_S) if left < 0 else 0.0
+        return _wait_s(-left, quota) if left < 0 else 0.0
 
 
 class TokenBucket:
@@ -83,4 +95,4 @@ class TokenBucket:
     def wait_s(self, now: float, quota: float) -> float:
         """Return how long the client has to wait for tokens, 0 if it need not."""
         tokens = self._refill(now, quota)
-        return max(-tokens / quota, LEAST_S) if tokens < 0 else 0.0
+        return _wait_s(-tokens, quota) if tokens < 0 else 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from itertools import product
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given
@@ -17,6 +17,7 @@ from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.fetch import FetchResponse
 from oncelog.protocol.messages.produce import ProduceResponse
 
+INT32_MAX = (1 << 31) - 1
 PRODUCE, FETCH, METADATA, SASL_HANDSHAKE = 0, 1, 3, 17
 
 
@@ -28,6 +29,7 @@ class World:
         self.muted: list[float] = []
         self.stored = quotas
         self.quotas = ClientQuotas(quotas, QuotaSettings(), lambda: self.now)
+        self.quotas.changed(quotas)
 
     def request(
         self, api_key: int = PRODUCE, user: str = "alice", client_id: str | None = "app", size: int = 0
@@ -183,12 +185,41 @@ def test_a_changed_quota_applies_to_the_next_request() -> None:
     world = World({rate("alice"): {"producer_byte_rate": 100.0}})
     world.request(size=1000)
     world.stored[rate("alice")] = {"producer_byte_rate": 50.0}
-    world.quotas.changed()
+    world.quotas.changed([rate("alice")])
     assert world.request().wait_s == pytest.approx(10)  # what was used stays counted
     del world.stored[rate("alice")]
-    world.quotas.changed()
+    world.quotas.changed([rate("alice")])
     assert not world.quotas.active
     assert world.request().wait_s == 0
+
+
+class _NeverListed(dict[QuotaEntity, Any]):
+    """Quotas that can only be looked up, because listing all of them for each change would take quadratic time."""
+
+    def __iter__(self) -> NoReturn:
+        raise AssertionError("all quotas were listed")
+
+    keys = values = items = __iter__
+
+
+def test_a_change_of_one_quota_does_not_look_at_all_others() -> None:
+    stored = _NeverListed()
+    quotas = ClientQuotas(stored, QuotaSettings(), lambda: 0.0)
+    address: QuotaEntity = (("ip", "127.0.0.1"),)
+    assert not quotas.active
+    stored[rate("alice")] = {"producer_byte_rate": 100.0}
+    quotas.changed([rate("alice")])
+    assert quotas.active
+    stored[address] = {"connection_creation_rate": 1.0}
+    quotas.changed([address])
+    del stored[rate("alice")]
+    quotas.changed([rate("alice")])
+    assert not quotas.active
+    assert quotas.connect("127.0.0.1") == 0
+    assert sum(quotas.connect("127.0.0.1") for _ in range(100)) > 0
+    del stored[address]
+    quotas.changed([address])
+    assert quotas.connect("127.0.0.1") == 0
 
 
 def test_the_client_that_was_quiet_for_the_longest_time_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,6 +265,11 @@ def test_entities_that_cannot_be_are_refused(pairs: list[tuple[str, str | None]]
         ("request_percentage", float("nan"), "greater than 0"),
         ("request_percentage", float("inf"), "infinite"),
         ("consumer_byte_rate", 1.5, "fraction"),
+        ("consumer_byte_rate", 1e-7, "at least 1"),
+        ("producer_byte_rate", 5e-324, "at least 1"),
+        ("request_percentage", 5e-324, "at least 0.0001"),
+        ("request_percentage", 0.00009, "at least 0.0001"),
+        ("controller_mutation_rate", 1e-300, "at least 0.0001"),
         ("consumer_byte_rate", 2.0**63, "too large"),
         ("connection_creation_rate", 5, "is not a quota of this entity"),
         ("bytes", 5, "is not a quota of this entity"),
@@ -243,8 +279,38 @@ def test_quotas_that_cannot_be_are_refused(key: str, value: float, message: str)
     with pytest.raises(ValueError, match=message):
         check_quota(rate("alice"), key, value)
     check_quota(rate("alice"), "request_percentage", 0.5)
+    check_quota(rate("alice"), "request_percentage", 0.0001)
+    check_quota(rate("alice"), "controller_mutation_rate", 0.0001)
+    check_quota(rate("alice"), "producer_byte_rate", 1.0)
+    check_quota(rate("alice"), "producer_byte_rate", 1 - 1e-7)
     check_quota(rate("alice"), "producer_byte_rate", 1024.0)
     check_quota((("ip", None),), "connection_creation_rate", 5.0)
+
+
+@pytest.mark.parametrize("value", [5e-324, 1e-300, 1e-7])
+def test_a_stored_quota_of_almost_nothing_gives_the_longest_wait(value: float) -> None:
+    """An earlier release may have stored a value that is now refused."""
+    keys = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
+    world = World({rate("alice"): dict.fromkeys(keys, value)})
+    for api_key, response in ((PRODUCE, ProduceResponse()), (FETCH, FetchResponse()), (METADATA, ProduceResponse())):
+        usage = world.request(api_key, size=1000)
+        usage.measured(lambda: setattr(world, "now", world.now + 0.5))
+        usage.bytes_left(1000)
+        usage.sent(1000)
+        usage.mutate(10**9, strict=False)
+        usage.tell(response)
+        assert 0 < response.throttle_time_ms <= INT32_MAX
+        with pytest.raises(KafkaError) as refused:
+            usage.mutate(1, strict=True)
+        assert refused.value.code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert max(world.muted) <= INT32_MAX / 1000
+
+
+@pytest.mark.parametrize("value", [5e-324, 1e-300, 1e-7])
+def test_a_stored_quota_of_almost_no_connections_lets_an_address_wait(value: float) -> None:
+    address: QuotaEntity = (("ip", None),)
+    world = World({address: {"connection_creation_rate": value}})
+    assert world.quotas.connect("127.0.0.1") == QuotaSettings().quota_window_size_seconds
 
 
 def test_an_address_waits_for_one_window_at_most() -> None:
