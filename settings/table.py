@@ -122,6 +122,30 @@ class Setting:
             return literal(self.choices)
         return _KEYWORD_TYPES[self.type] + (" | None" if self.default is None else "")
 
+    def check_items(self, text: str) -> None:
+        """Check the text of a list with choices that a client wants to store.
+
+        Raises ConfigError if an item is empty or repeated, or if there are more items than choices. Configuration files
+        may have such lists. The empty text is an empty list.
+        """
+        if not (self.type is ConfigType.LIST and self.choices and text.strip()):
+            return
+        self.check_item_count(text)
+        items = [item.strip() for item in text.split(",")]
+        if not all(items):
+            raise ConfigError(self.name, "has an empty item", shown=repr(text))
+        if len(set(items)) < len(items):
+            raise ConfigError(self.name, "has an item more than once", shown=repr(text))
+
+    def check_item_count(self, text: str) -> None:
+        """Raise ConfigError if the text of a list has more items than the setting has choices.
+
+        The check is fast for a text of any length.
+        """
+        if self.choices and text.count(",") >= len(self.choices):
+            choices = ", ".join(self.choices)
+            raise ConfigError(self.name, f"has more than {len(self.choices)} items. Use each of {choices} at most once")
+
     def problem(self, parsed: Any) -> str | None:
         """Return what is wrong with a typed value, None if it is valid."""
         if parsed is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ...settings import Setting
+from ...settings import ConfigError, Setting
 from ..dynamic_configs import EVERY_BROKER, check_broker_configs, dynamic_setting, dynamic_value
 from ..metadata import Topic
 from ..metadata.topic_config import TopicConfig, stored_config
@@ -121,6 +121,10 @@ def _change_broker(
                 ErrorCode.INVALID_REQUEST,
                 f"{name} cannot be changed while the broker runs, because dynamic.configs.enable is false.",
             )
+        try:
+            dynamic_setting(name).check_items(text)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{error}.") from None
         dynamic_value(name, text)
     names = (EVERY_BROKER, str(broker.node_id))
     stored = {name: broker.metadata.newest_broker_configs(name) for name in names} | {resource_name: edited.configs}

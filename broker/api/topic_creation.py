@@ -76,6 +76,9 @@ def checked_config(broker: BrokerServices, own: Mapping[str, str]) -> TopicConfi
     Raises KafkaError INVALID_CONFIG with the name of an invalid setting, or of two that contradict each other.
     """
     try:
+        for name, text in own.items():
+            if name in TopicConfig.rows:
+                TopicConfig.rows[name].check_items(text)
         config = topic_config(broker.config, own)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None

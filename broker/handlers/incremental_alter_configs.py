@@ -17,7 +17,7 @@ from ...protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from ...settings import ConfigType, format_value
+from ...settings import ConfigError, ConfigType, format_value
 from ..api.config_changes import EditedConfigs, change_configs
 from ..api.config_sources import ResourceType
 from ..api.group_configs import check_deletions
@@ -151,8 +151,12 @@ def _edit_one(config: AlterableConfig, edited: EditedConfigs) -> None:
         )
     if setting.type is not ConfigType.LIST:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list. It can only be set or deleted.")
+    try:
+        setting.check_item_count(value)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{error}.") from None
     items = edited.items(name)
-    operands = [part.strip() for part in value.split(",") if part.strip()]
+    operands = list(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
     if config.config_operation == Operation.APPEND:
         if not operands:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Nothing is appended to {name}. Send at least one item.")

@@ -57,7 +57,7 @@ from support.raw_connection import RawConnection, batch
 
 Name = Callable[[str], str]
 E = ErrorCode
-TOPIC = 2
+TOPIC, BROKER = 2, 4
 DYNAMIC_TOPIC_CONFIG, DEFAULT_CONFIG = 1, 5
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
@@ -150,6 +150,47 @@ async def test_cleanup_policy_may_become_empty(bootstrap: str, fresh_name: Name)
         assert await setting(wire, name, "cleanup.policy") == "compact"
         assert (await alter(wire, name, ("cleanup.policy", SUBTRACT, "compact"))).error_code == 0
         assert await setting(wire, name, "cleanup.policy") == ""
+
+
+@pytest.mark.oncelog_only(reason="some versions of Apache Kafka accept repeated items")
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("delete,", "has an empty item"),
+        (",", "has an empty item"),
+        ("delete,delete", "has an item more than once"),
+        (",".join(["delete"] * 4000), "has more than 2 items"),
+    ],
+)
+async def test_a_list_with_impossible_items_is_refused(
+    bootstrap: str, fresh_name: Name, value: str, problem: str
+) -> None:
+    name = fresh_name("topic")
+    async with RawConnection(bootstrap) as wire:
+        refused = await create(wire, name, {"cleanup.policy": value})
+        assert (refused.error_code, problem in str(refused.error_message)) == (E.INVALID_CONFIG, True)
+        assert (await create(wire, name, {})).error_code == 0
+        changed = await alter(wire, name, ("cleanup.policy", SET, value))
+        assert (changed.error_code, problem in str(changed.error_message)) == (E.INVALID_CONFIG, True)
+        request = IncrementalAlterConfigsRequest(
+            [AlterConfigsResource(BROKER, "", [AlterableConfig("log.cleanup.policy", SET, value)])]
+        )
+        changed = (await wire.call(request, 1)).responses[0]
+        assert (changed.error_code, problem in str(changed.error_message)) == (E.INVALID_REQUEST, True)
+
+
+@pytest.mark.oncelog_only(reason="Apache Kafka reads any number of items")
+@pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
+async def test_more_items_than_there_are_cannot_be_appended_or_removed(
+    bootstrap: str, fresh_name: Name, operation: int
+) -> None:
+    name = fresh_name("topic")
+    async with RawConnection(bootstrap) as wire:
+        assert (await create(wire, name, {})).error_code == 0
+        refused = await alter(wire, name, ("cleanup.policy", operation, "delete," * 4000))
+        assert refused.error_code == E.INVALID_CONFIG
+        assert (await alter(wire, name, ("cleanup.policy", APPEND, "compact,compact"))).error_code == 0
+        assert await setting(wire, name, "cleanup.policy") == "delete,compact"
 
 
 async def test_nothing_cannot_be_appended_to_a_list(bootstrap: str, fresh_name: Name) -> None:
