@@ -37,6 +37,7 @@ from .listener_config import (
     METRICS,
     ListenerConfig,
     SecurityProtocol,
+    check_text,
     problem_of_http_address,
     problem_of_items,
     problem_of_map,
@@ -925,6 +926,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         """Raise ConfigError if values contradict each other or cannot be served."""
         self._check_order("group.min.session.timeout.ms", "group.max.session.timeout.ms")
         self.check_compaction_lags()
+        check_text("broker.rack", self.broker_rack)
         listeners = self.read_listeners() + self._check_metrics()
         self._check_overrides(listeners)
         self._check_tls(listeners)

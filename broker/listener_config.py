@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from ..protocol.primitives import MAX_STRING_BYTES
 from ..settings import ConfigError
 
 ANY_HOST: Final = ("", "0.0.0.0", "::")
@@ -136,12 +137,14 @@ def read_listeners(
     listeners: dict[str, ListenerConfig] = {}
     for item in items:
         listener = ListenerConfig.parse(item)
+        check_text("listeners", listener.host)
         if listener.name in listeners:
             raise ConfigError("listeners", f"uses the name {listener.name} twice. Give each listener a name of its own")
         _check_port(listener, listeners.values())
         listeners[listener.name] = replace(listener, protocol=_protocol("listeners", listener.name, protocols))
     for item in advertised:
         entry = ListenerConfig.parse(item)
+        check_text("advertised.listeners", entry.host)
         if entry.host in ANY_HOST:
             raise ConfigError(
                 "advertised.listeners", f"clients cannot connect to {item}. Use a host name or an IP address"
@@ -155,6 +158,18 @@ def read_listeners(
             raise ConfigError("advertised.listeners", f"names {entry.name} twice. Keep one address")
         listeners[entry.name] = replace(listeners[entry.name], advertised=(entry.host, entry.port))
     return list(listeners.values())
+
+
+def check_text(setting: str, text: str) -> None:
+    """Raise ConfigError if a text of this setting cannot be sent to clients as a string of the protocol."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise ConfigError(setting, "has a text that is not valid UTF-8. Correct it") from None
+    if size > MAX_STRING_BYTES:
+        raise ConfigError(
+            setting, f"has a text of {size} bytes, but clients can be sent at most {MAX_STRING_BYTES}. Shorten it"
+        )
 
 
 def _protocols(items: Iterable[str]) -> dict[str, SecurityProtocol]:

@@ -34,7 +34,7 @@ from .keywords import BrokerKeywords
 from .log import DiskProbe, LogManager
 from .metadata.features import TRANSACTION_VERSION, group_aware
 from .metadata.store import MetadataStore
-from .network.listeners import ListenError, Listeners
+from .network.listeners import ListenError, Listeners, why_not_bound
 from .observability import audit
 from .observability.logging import make_logger
 from .observability.metrics import OLDEST_FLUSH, Metrics
@@ -408,11 +408,9 @@ class BrokerNode:
             await listener.start()
         except ConfigError as error:
             raise BrokerStartError(str(error)) from error
-        except OSError as error:
-            raise BrokerStartError(
-                f"Cannot serve metrics on {listener.host or '*'}:{listener.port}: {error.strerror or error}."
-                " Stop the program that uses the port, or change `metrics.listener`."
-            ) from error
+        except (OSError, UnicodeError) as error:
+            why = why_not_bound(error, "metrics.listener")
+            raise BrokerStartError(f"Cannot serve metrics on {listener.host or '*'}:{listener.port}: {why}.") from error
         self.metrics_listener = listener
         self.metrics.watch(OLDEST_FLUSH, lambda: self.log_manager.oldest_flush_s)
 

@@ -11,6 +11,7 @@ import click
 
 from .connectors import COMMANDS
 from .standard_streams import LogLines, announce, log_writer, write_last_line
+from .stop_signals import stop_signals
 
 if TYPE_CHECKING:
     from asyncio import Event
@@ -40,7 +41,7 @@ for command in COMMANDS:
 @click.argument("worker", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument("connectors", type=click.Path(dir_okay=False, path_type=Path), nargs=-1)
 def standalone(worker: Path, connectors: tuple[Path, ...]) -> int:
-    """Run a standalone worker with the connectors of the given files, until SIGTERM or SIGINT.
+    """Run a standalone worker with the connectors of the given files, until SIGTERM, SIGINT or SIGHUP.
 
     WORKER is a .properties or .toml file with Kafka Connect's settings. CONNECTORS are .properties or .json files; JSON
     with {"name", "config"} may have an "initial_state". The command prints the line `ready URL` when the REST interface
@@ -58,7 +59,7 @@ def standalone(worker: Path, connectors: tuple[Path, ...]) -> int:
 @connect.command(short_help="Run a worker that belongs to a group.")
 @click.argument("worker", type=click.Path(dir_okay=False, path_type=Path))
 def distributed(worker: Path) -> int:
-    """Run a worker that shares connectors and tasks with the workers of the same group.id, until SIGTERM or SIGINT.
+    """Run a worker that shares connectors and tasks with others of its group.id, until SIGTERM, SIGINT or SIGHUP.
 
     WORKER is a .properties or .toml file with Kafka Connect's settings. The command prints the line `ready URL` when
     the worker has joined its group and the REST interface answers. Log lines go to stderr.
@@ -77,7 +78,6 @@ def _run(name: str, work: Callable[[ModuleType, Callable[[str], None], Event], C
     gc.disable()  # imports create tens of thousands of objects, but hardly any garbage that a collection could free
     import asyncio
     import logging
-    import signal
 
     import uvloop
 
@@ -94,7 +94,7 @@ def _run(name: str, work: Callable[[ModuleType, Callable[[str], None], Event], C
     async def run() -> int:
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals():
             loop.add_signal_handler(number, stopping.set)
         try:
             await work(process, lambda url: announce(f"ready {url}"), stopping)

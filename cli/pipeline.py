@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .stop_signals import stop_signals
+
 if TYPE_CHECKING:
     from ..pipeline.jobs.progress import Progress
 
@@ -124,7 +126,7 @@ def run(
     help="Directory for logs and executors' files.  [default: a temporary directory]",
 )
 def cluster(workers: int, cores: int, memory: str, port: int, directory: Path | None) -> None:
-    """Run a Spark standalone cluster, a master and workers, on 127.0.0.1 until SIGTERM or SIGINT.
+    """Run a Spark standalone cluster, a master and workers, on 127.0.0.1 until SIGTERM, SIGINT or SIGHUP.
 
     The command prints the line `ready spark://127.0.0.1:PORT` when all workers have registered. Events go to stderr. A
     worker that dies is restarted.
@@ -148,7 +150,7 @@ def cluster(workers: int, cores: int, memory: str, port: int, directory: Path | 
         spark = StandaloneCluster(
             kept, port=port, workers=workers, cores=cores, memory=memory, tell=lambda line: click.echo(line, err=True)
         )
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals():
             signal.signal(number, lambda *_: spark.request_stop())
         click.echo(f"logs in {kept}", err=True)
         try:

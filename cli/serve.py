@@ -1,7 +1,7 @@
 """Define `oncelog serve`: run a broker as a process.
 
 The command prints the line `ready HOST:PORT` to stdout when the broker answers requests. The exit code is 0 after
-SIGTERM or SIGINT, 1 if the broker cannot start or loses its data directory, and 2 for invalid settings.
+SIGTERM, SIGINT or SIGHUP, 1 if the broker cannot start or loses its data directory, and 2 for invalid settings.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .standard_streams import announce, write_last_line
+from .stop_signals import stop_signals
 
 if TYPE_CHECKING:
     from ..auth.scram import ScramCredential
@@ -73,7 +74,7 @@ def serve(
     add_scram: tuple[str, ...],
     settings: tuple[str, ...],
 ) -> int:
-    """Run a broker until SIGTERM or SIGINT.
+    """Run a broker until SIGTERM, SIGINT or SIGHUP.
 
     The command prints the line `ready HOST:PORT` when the broker answers requests, with the address of the first
     listener. Log lines go to stderr.
@@ -149,11 +150,9 @@ def _run(config: BrokerConfig, ignored: list[str], users: dict[tuple[str, str], 
     from .garbage import Garbage
 
     async def serve_until_stopped() -> int:
-        import signal
-
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals():
             loop.add_signal_handler(number, stopping.set)
         raise_limit()
         broker = BrokerNode(config=config)

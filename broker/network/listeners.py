@@ -8,6 +8,8 @@ reported, and the old context stays in use.
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -171,14 +173,27 @@ class Listeners:
 
 @contextmanager
 def _explained(row: ListenerConfig) -> Iterator[None]:
-    """Raise ListenError in place of an OSError, with the listener's address."""
+    """Raise ListenError in place of an OSError or UnicodeError, with the listener's address."""
     try:
         yield
-    except OSError as error:
-        raise ListenError(
-            f"Cannot listen on {row.host or '*'}:{row.port}: {error.strerror or error}."
-            " Stop the program that uses the port, or change `listeners`."
-        ) from error
+    except (OSError, UnicodeError) as error:
+        why = why_not_bound(error, "listeners")
+        raise ListenError(f"Cannot listen on {row.host or '*'}:{row.port}: {why}.") from error
+
+
+def why_not_bound(error: OSError | UnicodeError, setting: str) -> str:
+    """Return why an address of the setting `setting` cannot be bound, and the remedy, without the last full stop."""
+    if isinstance(error, UnicodeError):
+        return f"The host is not a valid name. Correct the host in `{setting}`"
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        remedy = f"Use a host name or an IP address of this machine in `{setting}`, or no host for all interfaces"
+    elif error.errno == errno.EACCES:
+        remedy = f"Let the broker's user bind the port, or use a port from 1024 on in `{setting}`"
+    elif error.errno == errno.EADDRINUSE:
+        remedy = f"Stop the program that uses the port, or change `{setting}`"
+    else:
+        remedy = f"Change `{setting}`"
+    return f"{error.strerror or error}. {remedy}"
 
 
 class WatchedContext:

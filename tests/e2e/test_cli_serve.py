@@ -52,7 +52,8 @@ def connects(address: str) -> bool:
     return True
 
 
-def test_port_0_is_any_free_port_and_the_ready_line_tells_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_port_0_is_any_free_port_and_a_signal_is_a_clean_end(tmp_path: Path, end: signal.Signals) -> None:
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
             [*ONCELOG, "serve", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"],
@@ -65,10 +66,34 @@ def test_port_0_is_any_free_port_and_the_ready_line_tells_it(tmp_path: Path) -> 
         word, address = process.stdout.readline().split()
         assert word == "ready"
         assert connects(address)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(end)
         rest, _ = process.communicate(timeout=20)
         assert (process.returncode, rest) == (0, "")
         assert not connects(address)
+        assert '"event": "stopped"' in (tmp_path / "log").read_text()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_broker_that_runs_under_nohup_survives_its_terminal(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            ["nohup", *ONCELOG, "serve", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    try:
+        assert process.stdout is not None
+        _, address = process.stdout.readline().split()
+        process.send_signal(signal.SIGHUP)
+        assert connects(address)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+        assert process.returncode == 0
+        assert '"event": "stopped"' in (tmp_path / "log").read_text()
     finally:
         process.kill()
         process.communicate()
@@ -104,6 +129,21 @@ def test_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         refused(oncelog("serve", "--data-dir", str(tmp_path), "--listen", address), 1, address, "in use")
+
+
+@pytest.mark.parametrize(
+    ("host", "remedy"),
+    [
+        ("nohost.invalid", "Use a host name or an IP address of this machine in `listeners`"),
+        ("192.0.2.1", "Use a host name or an IP address of this machine in `listeners`"),
+        ("a" * 64, "Correct the host in `listeners`"),
+    ],
+)
+def test_a_host_that_is_not_of_this_machine_is_refused_with_the_remedy(tmp_path: Path, host: str, remedy: str) -> None:
+    address = f"{host}:0"
+    done = oncelog("serve", "--data-dir", str(tmp_path), "--listen", address)
+    refused(done, 1, f"Cannot listen on {address}: ", remedy)
+    assert "uses the port" not in done.stderr
 
 
 def test_newer_data_directory_is_refused_with_the_remedy(tmp_path: Path) -> None:

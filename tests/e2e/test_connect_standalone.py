@@ -430,9 +430,9 @@ class Hangs(SourceConnector):
 """
 
 
-@pytest.mark.parametrize("connector", ["hangs:Hangs", "FileStreamSource"])
+@pytest.mark.parametrize(("connector", "end"), [("hangs:Hangs", signal.SIGTERM), ("FileStreamSource", signal.SIGHUP)])
 async def test_a_worker_ends_although_a_start_or_a_read_of_its_standard_input_hangs(
-    bootstrap: str, fresh_name: Names, tmp_path: Path, connector: str
+    bootstrap: str, fresh_name: Names, tmp_path: Path, connector: str, end: signal.Signals
 ) -> None:
     topic, settings, lines = fresh_name("lines"), tmp_path / "worker.properties", tmp_path / "lines.properties"
     settings.write_text(
@@ -459,7 +459,7 @@ async def test_a_worker_ends_although_a_start_or_a_read_of_its_standard_input_ha
                 process.stdin.write('"a"\n')
                 process.stdin.flush()
                 assert len(await committed(bootstrap, topic, 1)) == 1
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(end)
             assert await asyncio.to_thread(process.wait, 30) == 0
         finally:
             process.kill()
