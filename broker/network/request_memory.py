@@ -6,7 +6,9 @@ a quarter of the limit is reserved for them. Large frames share the rest. A larg
 other large frames wait: the bytes that they already hold must not make it wait, or all would wait forever.
 
 When memory is short, connections first give back buffers that they keep only for speed. Then frames wait. Frames of
-connections that have already been sent a response come first, then smaller frames, then earlier ones. While frames
+connections that have already been sent a response come first, then smaller frames, then earlier ones. Of each
+OVERTAKEN large frames, the last one is the frame that waits longest. It is admitted even beyond the limit, because
+smaller frames could use up all memory forever; but only one frame at a time exceeds the limit in this way. While frames
 wait, connections whose frames have stopped arriving are closed. If there are none, the connection whose frame arrives
 most slowly is closed, once that frame is `GRACE_S` old.
 """
@@ -23,6 +25,9 @@ GRACE_S: Final = 0.5
 
 CHECK_S: Final = 0.1
 """Seconds between two comparisons of the frames' rates while other frames wait for memory."""
+
+OVERTAKEN: Final = 16
+"""The number of large frames that are admitted before the one that waits longest is admitted in any case."""
 
 SMALL_SHARE: Final = 4
 SMALL_FRAMES: Final = 32
@@ -68,6 +73,10 @@ class RequestMemory:
         self._used = {True: 0, False: 0}
         self._large: set[MemoryHolder] = set()
         """The connections whose reservation is larger than a small frame."""
+        self._admitted = 0
+        """How many large frames were admitted while others waited, since the longest waiting one was admitted."""
+        self._beyond: MemoryHolder | None = None
+        """The connection whose large frame was admitted whether it fitted or not."""
         self._waiting: dict[bool, list[_Waiting]] = {True: [], False: []}
         self._places: dict[MemoryHolder, _Waiting] = {}
         self._numbers = itertools.count()
@@ -140,8 +149,12 @@ class RequestMemory:
             self._held.pop(holder, None)
         if count > self._small:
             self._large.add(holder)
+            if count > held and self._waiting[False]:
+                self._admitted += 1
         else:
             self._large.discard(holder)
+            if holder is self._beyond:
+                self._beyond = None
 
     def _serve(self) -> None:
         """Grant the waiting reservations that now fit, in each queue's order, and resume their connections."""
@@ -151,10 +164,22 @@ class RequestMemory:
                 held = self._held.get(holder, 0)
                 if not self._fits(holder, held, count):
                     break
-                del waiting[0]
-                del self._places[holder]
-                self._set(holder, held, count)
-                holder.memory_available()
+                self._admit(waiting[0])
+        if not self._waiting[False]:
+            self._admitted = 0
+        elif self._admitted >= OVERTAKEN and self._beyond is None:
+            place = min(self._waiting[False], key=lambda place: (place[0], place[2]))
+            self._admitted, self._beyond = 0, place[3]
+            self._admit(place)
+
+    def _admit(self, place: _Waiting) -> None:
+        """Grant a waiting reservation and resume its connection."""
+        _, count, _, holder = place
+        waiting = self._waiting[count <= self._small]
+        del waiting[bisect_left(waiting, place)]
+        del self._places[holder]
+        self._set(holder, self._held.get(holder, 0), count)
+        holder.memory_available()
 
     def _relieve(self) -> None:
         self._timer = None

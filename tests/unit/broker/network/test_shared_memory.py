@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 
 from oncelog.broker.network.answer_memory import COUNTED_BYTES, AnswerMemory
-from oncelog.broker.network.request_memory import GRACE_S, RequestMemory
+from oncelog.broker.network.request_memory import GRACE_S, OVERTAKEN, RequestMemory
 from support.virtual_time import VirtualTimeLoop
 
 LIMIT = 128 << 20
@@ -111,6 +111,53 @@ async def test_frames_of_known_connections_come_first_then_small_ones_then_early
         (first,) = [holder for holder in rest if holder.served and holder not in order]
         order.append(first)
     assert order == [known, small, early, late]
+    memory.stop()
+
+
+async def _pass_by(memory: RequestMemory, passing: list[Holder], size: int, until: Callable[[], bool]) -> None:
+    """Let frames of this size arrive and be executed, so that there are always some, until a condition holds."""
+    for number in range(100 * OVERTAKEN):
+        if until():
+            return
+        memory.leave(passing[number % len(passing)])
+        passing[number % len(passing)] = Holder(memory, None)
+        passing[number % len(passing)].answered = True
+        passing[number % len(passing)].ask(size)
+    raise AssertionError("the condition never holds")
+
+
+@in_virtual_time
+async def test_a_large_frame_is_not_overtaken_forever() -> None:
+    memory = RequestMemory(LIMIT)
+    passing = [Holder(memory, None) for _ in range(3)]
+    assert all(holder.ask(LIMIT // 5) for holder in passing)
+    large = Holder(memory, None)
+    large.answered = True
+    assert not large.ask(LARGE)
+    await _pass_by(memory, passing, LIMIT // 5, lambda: large.served)
+    assert memory.used <= LIMIT + LARGE
+    memory.stop()
+
+
+@in_virtual_time
+async def test_frames_that_were_overtaken_exceed_the_limit_one_at_a_time() -> None:
+    memory = RequestMemory(LIMIT)
+    passing = [Holder(memory, None) for _ in range(3)]
+    assert all(holder.ask(LIMIT // 5) for holder in passing)
+    large = [Holder(memory, None) for _ in range(3)]
+    large[1].answered = True
+    for holder in large:
+        assert not holder.ask(LARGE)
+    order = []
+    for _ in large:
+        await _pass_by(memory, passing, LIMIT // 5, lambda: any(holder.served for holder in large))
+        (first,) = [holder for holder in large if holder.served]
+        await _pass_by(memory, passing, LIMIT // 5, iter([False] * 3 * OVERTAKEN + [True]).__next__)
+        assert [holder for holder in large if holder.served] == [first]
+        order.append(large.index(first))
+        first.served = False
+        memory.leave(first)
+    assert order == [1, 0, 2]
     memory.stop()
 
 
