@@ -76,6 +76,10 @@ Check = Callable[[Any], str | None]
 """A function that checks a typed value: it returns what is wrong, None if the value is valid."""
 
 
+MOST_ITEMS: Final = 1000
+"""The maximum number of items of a list without choices that a client may store."""
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting of a table.
@@ -123,14 +127,16 @@ class Setting:
         return _KEYWORD_TYPES[self.type] + (" | None" if self.default is None else "")
 
     def check_items(self, text: str) -> None:
-        """Check the text of a list with choices that a client wants to store.
+        """Check the text of a list that a client wants to store.
 
-        Raises ConfigError if an item is empty or repeated, or if there are more items than choices. Configuration files
-        may have such lists. The empty text is an empty list.
+        Raises ConfigError if there are too many items, or if a list with choices has an empty or repeated item.
+        Configuration files may have such lists. The empty text is an empty list.
         """
-        if not (self.type is ConfigType.LIST and self.choices and text.strip()):
+        if not (self.type is ConfigType.LIST and text.strip()):
             return
         self.check_item_count(text)
+        if not self.choices:
+            return
         items = [item.strip() for item in text.split(",")]
         if not all(items):
             raise ConfigError(self.name, "has an empty item", shown=repr(text))
@@ -138,13 +144,14 @@ class Setting:
             raise ConfigError(self.name, "has an item more than once", shown=repr(text))
 
     def check_item_count(self, text: str) -> None:
-        """Raise ConfigError if the text of a list has more items than the setting has choices.
+        """Raise ConfigError if the text of a list has more items than choices, or than `MOST_ITEMS` without choices.
 
         The check is fast for a text of any length.
         """
-        if self.choices and text.count(",") >= len(self.choices):
-            choices = ", ".join(self.choices)
-            raise ConfigError(self.name, f"has more than {len(self.choices)} items. Use each of {choices} at most once")
+        most = len(self.choices) or MOST_ITEMS
+        if text.count(",") >= most:
+            remedy = f"Use each of {', '.join(self.choices)} at most once" if self.choices else "Leave some out"
+            raise ConfigError(self.name, f"has more than {most} items. {remedy}")
 
     def problem(self, parsed: Any) -> str | None:
         """Return what is wrong with a typed value, None if it is valid."""

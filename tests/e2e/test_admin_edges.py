@@ -180,6 +180,21 @@ async def test_a_list_with_impossible_items_is_refused(
 
 
 @pytest.mark.oncelog_only(reason="Apache Kafka reads any number of items")
+@pytest.mark.parametrize("operation", [SET, APPEND, SUBTRACT])
+async def test_a_list_of_throttled_replicas_has_at_most_a_thousand_items(
+    bootstrap: str, fresh_name: Name, operation: int
+) -> None:
+    name, setting = fresh_name("topic"), "leader.replication.throttled.replicas"
+    async with RawConnection(bootstrap) as wire:
+        assert (await create(wire, name, {setting: ",".join(["0:1"] * 1000)})).error_code == 0
+        changed = await alter(wire, name, (setting, operation, ",".join(["0:1"] * 1001)))
+        assert (changed.error_code, "has more than 1000 items" in str(changed.error_message)) == (
+            E.INVALID_CONFIG,
+            True,
+        )
+
+
+@pytest.mark.oncelog_only(reason="Apache Kafka reads any number of items")
 @pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
 async def test_more_items_than_there_are_cannot_be_appended_or_removed(
     bootstrap: str, fresh_name: Name, operation: int
