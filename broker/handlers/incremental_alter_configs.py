@@ -156,11 +156,11 @@ def _edit_one(config: AlterableConfig, edited: EditedConfigs) -> None:
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{error}.") from None
     items = edited.items(name)
-    operands = list(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
+    operands = dict.fromkeys(part.strip() for part in value.split(",") if part.strip())
     if config.config_operation == Operation.APPEND:
         if not operands:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Nothing is appended to {name}. Send at least one item.")
-        items += [part for part in operands if part not in items]
+        items = list(dict.fromkeys([*items, *operands]))
     else:
         items = [part for part in items if part not in operands]
     configs[name] = format_value(items)
