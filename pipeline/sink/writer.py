@@ -6,14 +6,20 @@ transaction and is pickled. Then each task writes its rows. A last process, on t
 aborts. For a batch write, this process has the pickled writer. For a stream, it has a new writer and only the tasks'
 messages.
 
-Invariants: only the first attempt of a task writes. A commit happens only if no partition was written by several tasks.
-After any failure the transaction is aborted at once.
+A task that cannot write its rows aborts the transaction, and returns the reason in its message instead of raising it.
+Spark would otherwise start further attempts of the task, which must not write, and would report why they do not. The
+commit raises the reason.
+
+Invariants: only the first attempt of a task writes. A commit happens only if no task has failed, and if no partition
+was written by several tasks. After any failure the transaction is aborted at once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -34,9 +40,9 @@ from .expiry import state_expires_after_s
 from .ownership import FIRST_BATCH, StateError
 from .partition_counts import partition_counts
 from .produce import TransactionProducer, Written
-from .rows import grouped
+from .rows import RowError, grouped
 from .settings import SinkSettings
-from .transaction import Attempt, Record, SinkState, SinkTransaction, SupersededError
+from .transaction import Attempt, Record, SinkState, SinkTransaction, SupersededError, TakenOverError
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +52,13 @@ BATCH_ID: Final = "streaming.sql.batchId"
 
 class RetriedTaskError(RuntimeError):
     """Spark runs a task a second time. The records of the first attempt cannot be removed separately."""
+
+
+class TaskFailedError(RuntimeError):
+    """A task could not write its rows. The message ends with the error of the task, as Python prints it."""
+
+    def __init__(self, task: int, failure: str) -> None:
+        super().__init__(f"task {task} has failed, and the batch is aborted:\n{failure}")
 
 
 class PartitionConflictError(KafkaError):
@@ -94,6 +107,10 @@ class TaskWritten(WriterCommitMessage):
     plan: str = ""
     skipped: bool = False
     written: dict[TopicPartition, Written] = field(default_factory=dict)
+    failure: str = ""
+    """Why the task has failed: its error and traceback, as text. Empty if the task has succeeded."""
+    fenced: bool = False
+    """Whether the task has failed because another producer, or another task's abort, has fenced it."""
 
 
 class _Writer:
@@ -246,18 +263,30 @@ class _Writer:
             "one started, start it again"
         )
 
-    def write_rows(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int, committed: bool) -> TaskWritten:
+    def write_rows(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int) -> TaskWritten:
         """Write the rows of one task, unless the batch is committed, and return the task's message for the commit.
 
-        Raises RetriedTaskError if this is not the task's first attempt.
+        A KafkaError or RowError is returned as the message's failure. Raises the errors of `batches`, and
+        RetriedTaskError if this is not the task's first attempt.
         """
         attempt, context = self.attempt, TaskContext.get()
         assert attempt is not None
         assert context is not None
-        plan = self.plan_of(batch_id)
-        message = TaskWritten(attempt, context.partitionId(), owner, batch_id, plan, skipped=committed)
-        if committed:
-            return message
+        message = TaskWritten(attempt, context.partitionId(), owner, batch_id, self.plan_of(batch_id))
+        try:
+            message.skipped = self.is_committed(owner, batch_id)
+            if not message.skipped:
+                self._check_first_attempt(context)
+                message.written = self._produce(batches, attempt, context.partitionId())
+        except (KafkaError, RowError) as error:
+            message.failure, message.fenced = traceback.format_exc(), isinstance(error, TakenOverError)
+            if not message.fenced:
+                self._stop_other_tasks(attempt)
+        return message
+
+    @staticmethod
+    def _check_first_attempt(context: TaskContext) -> None:
+        """Raise RetriedTaskError if Spark runs a task again."""
         if context.attemptNumber():
             raise RetriedTaskError(
                 f"Task {context.partitionId()}: Spark has started attempt {context.attemptNumber()}, because attempt 0 "
@@ -265,8 +294,11 @@ class _Writer:
                 "separately, so the batch is aborted. The log of attempt 0 has the reason. Restart the query: it "
                 "continues with this batch"
             )
-        message.written = self._produce(batches, attempt, context.partitionId())
-        return message
+
+    def _stop_other_tasks(self, attempt: Attempt) -> None:
+        """Abort the transaction, which fences the other tasks. If this fails, the driver aborts it after they ended."""
+        with contextlib.suppress(KafkaError), self.settings.open() as kafka:
+            kafka.run(SinkTransaction(kafka.cluster, self.settings.config).abort(attempt))
 
     def _produce(self, batches: Iterator[pa.RecordBatch], attempt: Attempt, task: int) -> dict[TopicPartition, Written]:
         """Write the rows of one task within the attempt's transaction. Return what was written to each partition."""
@@ -302,6 +334,8 @@ class _Writer:
     def decide(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Commit the batch. If this raises, Spark calls abort."""
         done = [one for one in messages if isinstance(one, TaskWritten)]
+        if failed := sorted((one for one in done if one.failure), key=lambda one: one.fenced):
+            raise TaskFailedError(failed[0].task, failed[0].failure)
         wanted = (done[0].attempt, batch_id, done[0].skipped) if done else None
         if len(done) != len(messages) or any((one.attempt, one.batch_id, one.skipped) != wanted for one in done):
             raise IllegalStateError(f"batch {batch_id}: Spark returned messages of another attempt: restart the query")
@@ -362,7 +396,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         assert query is not None
         assert batch is not None
-        return self.write_rows(iterator, query, int(batch), self.is_committed(query, int(batch)))
+        return self.write_rows(iterator, query, int(batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the batch and its number."""
@@ -379,13 +413,18 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
         assert self.attempt is not None
-        settings, state = self.settings, self.attempt.state
+        settings = self.settings
         if settings.query and settings.batch_id is not None:
-            committed = self.is_committed(settings.query, settings.batch_id)
-            return self.write_rows(iterator, settings.query, settings.batch_id, committed)
-        owner = settings.write_id or self.attempt.transactional_id
-        committed = bool(settings.write_id) and state is not None and state.owner == owner
-        return self.write_rows(iterator, owner, 0, committed)
+            return self.write_rows(iterator, settings.query, settings.batch_id)
+        return self.write_rows(iterator, settings.write_id or self.attempt.transactional_id, 0)
+
+    def is_committed(self, query: str, batch_id: int) -> bool:
+        """Return whether an earlier write with the same writeId, or the batch of a stream, is committed already."""
+        if self.settings.query:
+            return super().is_committed(query, batch_id)
+        assert self.attempt is not None
+        state = self.attempt.state
+        return bool(self.settings.write_id) and state is not None and state.owner == query
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the write."""

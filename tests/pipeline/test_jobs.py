@@ -38,6 +38,8 @@ from = "input"
 """
 
 
+HEADER_WITHOUT_KEY = '["value", "array(struct(cast(null AS string) AS key, value)) AS headers"]'
+
 SECOND = """
 [[sink]]
 name = "second"
@@ -291,6 +293,28 @@ def test_a_query_that_fails_is_started_again_so_often(
         assert topics.values(out) == []
     assert told == ["ValueError: not yet"] * 2
     assert runner.metrics.registry.get_sample_value("oncelog_pipeline_restarts_total", {"query": "output"}) == 2
+
+
+def test_spark_s_retries_of_a_task_do_not_hide_why_it_failed(topics: Any, tmp_path: Path) -> None:
+    """On a cluster, Spark runs a failed task four times."""
+    name, out = topics.make("retried"), topics.make("out")
+    topics.send(name, ["a", "b"])
+    (tmp_path / "job.toml").write_text(
+        LEAST.replace('"t"', f'"{name}", startingOffsets = "earliest"')
+        .replace('"c"', f'"{tmp_path}/checkpoint"')
+        .replace("[[sink]]", f"select = {HEADER_WITHOUT_KEY}\n[[sink]]")
+        + f'options = {{ topic = "{out}" }}\ntrigger = "available-now"\n[options]\n'
+        f'"kafka.bootstrap.servers" = "{topics.bootstrap}"\n[spark]\n"spark.driver.extraJavaOptions" = "{QUICK}"\n'
+    )
+    command = [sys.executable, "-m", "oncelog.cli", "pipeline", "run", str(tmp_path / "job.toml")]
+    job = subprocess.run(
+        [*command, "--master=local[2,4]", "--quiet"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert job.returncode == 1
+    reported = [line for line in job.stderr.splitlines() if "incubator modules" not in line]
+    assert len(reported) == 1, "a restart cannot fix it"
+    assert reported[0].startswith("oncelog: sink 'output': a header in the column headers has no key")
+    assert topics.values(out) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])

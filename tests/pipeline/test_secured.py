@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ from oncelog.pipeline import write, write_stream
 from support.documented_rules import documented_rules
 from support.reading import make_topic, read_topic
 from support.secure_broker import PASSWORD, SecureBroker
+from support.spark_archive import QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,3 +117,22 @@ def test_the_error_names_what_is_not_allowed(
     broker.allow(*(rule for rule in RULES if rule != missing))
     with pytest.raises(Exception, match=f"{missing.kind}_AUTHORIZATION_FAILED: .*{missing.name}"):
         copy(spark, broker, tmp_path / "checkpoint")
+
+
+@pytest.mark.slow
+def test_the_error_of_a_task_that_may_not_write_is_reported_although_spark_retries_tasks(
+    broker: SecureBroker, tmp_path: Path
+) -> None:
+    broker.allow(*(rule for rule in RULES if (rule.operation, rule.name) != ("WRITE", "late-flights")))
+    settings = "\n".join(f'"{name}" = "{value}"' for name, value in options(broker).items())
+    (tmp_path / "job.toml").write_text(
+        f'name = "flights"\ncheckpoint = "{tmp_path}/checkpoint"\ntrigger = "available-now"\nmax_restarts = 0\n'
+        '[[source]]\nname = "flights"\noptions = { subscribe = "flights", startingOffsets = "earliest" }\n'
+        '[[sink]]\nname = "late"\nfrom = "flights"\n'
+        'options = { topic = "late-flights", transactionalId = "late-flights-job" }\n'
+        f'[options]\n{settings}\n[spark]\n"spark.driver.extraJavaOptions" = "{QUICK}"\n'
+    )
+    command = [sys.executable, "-m", "oncelog.cli", "pipeline", "run", str(tmp_path / "job.toml")]
+    job = subprocess.run([*command, "--master=local[1,4]"], capture_output=True, text=True, timeout=120, check=False)
+    assert job.returncode == 1
+    assert "AuthorizationError: TOPIC_AUTHORIZATION_FAILED: late-flights" in job.stderr

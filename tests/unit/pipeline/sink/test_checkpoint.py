@@ -29,10 +29,11 @@ from oncelog.pipeline.sink.checkpoint import (  # noqa: E402
     recent_plans,
 )
 from oncelog.pipeline.sink.ownership import StateError  # noqa: E402
+from oncelog.pipeline.sink.produce import Written  # noqa: E402
 from oncelog.pipeline.sink.rows import RowError, grouped  # noqa: E402
 from oncelog.pipeline.sink.settings import SinkSettings  # noqa: E402
 from oncelog.pipeline.sink.transaction import Attempt, SinkState  # noqa: E402
-from oncelog.pipeline.sink.writer import StreamWriter  # noqa: E402
+from oncelog.pipeline.sink.writer import StreamWriter, TaskFailedError, TaskWritten  # noqa: E402
 from oncelog.pipeline.source.offsets import OffsetRange, from_json, limited, split, to_json  # noqa: E402
 from oncelog.pipeline.source.range_reader import SCHEMA, SCHEMA_WITH_HEADERS  # noqa: E402
 from oncelog.pipeline.source.reader import source_schema  # noqa: E402
@@ -295,6 +296,19 @@ def test_plain_format_refuses_a_checkpoint_that_it_cannot_read(location: str) ->
     options = {**BOOTSTRAP, "topic": "t", "checkpointLocation": location}
     with pytest.raises(ConfigError, match=r"is not on this machine's disk.*write_stream"):
         OncelogDataSource(options).streamWriter(StructType().add("value", "string"), False)
+
+
+def test_a_commit_with_a_failed_task_raises_the_failure_that_was_not_a_consequence_of_another() -> None:
+    writer = writer_at(None, "plan", 0)
+    assert writer.attempt is not None
+    written = {TopicPartition("t", 0): Written(1, conflict=False)}
+    messages = [
+        TaskWritten(writer.attempt, 0, "query", 0, "plan", written=written),
+        TaskWritten(writer.attempt, 1, "query", 0, "plan", failure="TakenOverError: fenced\n", fenced=True),
+        TaskWritten(writer.attempt, 2, "query", 0, "plan", failure="oncelog.pipeline.sink.rows.RowError: bad\n"),
+    ]
+    with pytest.raises(TaskFailedError, match=r"task 2 has failed, .*\noncelog\.pipeline\.sink\.rows\.RowError: bad"):
+        writer.commit([*messages], 0)
 
 
 def test_an_attempt_is_remembered_for_its_driver_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
