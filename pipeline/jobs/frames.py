@@ -14,6 +14,7 @@ from pyspark.sql import functions as sf
 
 from ..options import NAME
 from ..sink.frames import write, write_stream
+from .batch_write import BatchWrite
 from .failures import as_job_error
 from .json_values import columns_of
 from .spec import AVAILABLE_NOW, Job, JobError, Sink, Source, Transform, Watermark, seconds
@@ -60,12 +61,11 @@ class JobFrames:
             options["checkpointLocation"] = f"{self.job.checkpoint}/{sink.name}"
         return options
 
-    def start(self, sink: Sink) -> StreamingQuery | None:
-        """Start the query of a streaming frame and return the query. Write a batch frame now and return None."""
+    def start(self, sink: Sink) -> StreamingQuery | BatchWrite:
+        """Start the query of a streaming frame, or the write of a batch frame."""
         frame, options = self.of(sink), self.options(sink)
         if not frame.isStreaming:
-            self._write(frame, sink, options)
-            return None
+            return BatchWrite(self._spark, lambda: self._write(frame, sink, options))
         writer: DataStreamWriter
         if sink.format == NAME:
             writer = write_stream(frame, options, output_mode=sink.output_mode, tasks=sink.tasks)

@@ -1,7 +1,8 @@
 """Run a job: start its queries, restart those that fail, report their progress, and stop them cleanly.
 
 A restarted query continues from its checkpoint, in the same Spark session. More than `max_restarts` failures within
-`restart_window` end the job. Before `run` returns, for any reason, open transactions of the job's sinks are aborted.
+`restart_window` end the job. Batch frames are written while the queries run, and a write that fails ends the job.
+Before `run` returns, for any reason, open transactions of the job's sinks are aborted.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -18,6 +19,7 @@ from ...protocol.errors import KafkaError
 from ..options import NAME
 from ..sink.ownership import let_go
 from ..sink.settings import SinkSettings
+from .batch_write import BatchWrite
 from .checks import PROBE_S, SilenceWatch
 from .failures import (
     SPARK_FAILURES,
@@ -32,7 +34,7 @@ from .failures import (
 from .frames import JobFrames
 from .progress import JobMetrics, Progress, progress_of
 from .spec import Job, JobError, Sink
-from .waiting import FIRST_S, Waiting, activity, pause_s
+from .waiting import FIRST_S, Waiting, activity, pause_s, with_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,13 +44,16 @@ T = TypeVar("T")
 
 POLL_S: Final = 0.2
 STOP_S: Final = 3.0
-"""The time limit in seconds for stopping the queries, and again for ending their open transactions afterwards."""
+"""The time limit in seconds for stopping the queries, and again for ending their open transactions afterwards.
+
+A batch write may take both times, because Spark ends its transaction.
+"""
 
 
 class _Running:
-    """A sink and its query."""
+    """A sink, and its query or batch write."""
 
-    def __init__(self, sink: Sink, query: StreamingQuery | None) -> None:
+    def __init__(self, sink: Sink, query: StreamingQuery | BatchWrite | None) -> None:
         self.sink = sink
         self.query = query
         self.last_batch = -1
@@ -101,7 +106,10 @@ class JobRunner:
         return "\n".join(pieces) + "\n"
 
     def run(self) -> None:
-        """Run until every query has ended or `stop` is called. Raises JobError if a query cannot continue."""
+        """Run until all queries and batch writes have ended or `stop` is called.
+
+        Raises JobError if one of them cannot continue.
+        """
         settings = self._settings()
         self._watch = SilenceWatch(self._job, self._on_notice)
         # A query cannot stop in time if Kafka does not answer. Its open transaction is ended in `_end`.
@@ -126,11 +134,17 @@ class JobRunner:
     # -- inside
 
     def _look(self, running: list[_Running]) -> bool:
-        """Check all queries once, report progress, and restart failed ones. Return whether any query still runs."""
+        """Check all queries and batch writes once, report progress, and restart failed ones.
+
+        Return whether any of them still runs.
+        """
         alive = False
         for one in running:
             query = one.query
             if query is None:
+                continue
+            if isinstance(query, BatchWrite):
+                alive = self._look_at_write(one, query) or alive
                 continue
             self._report_progress(one, query)
             if query.isActive:
@@ -144,6 +158,18 @@ class JobRunner:
             else:
                 one.query = None  # all available data is processed
         return alive
+
+    def _look_at_write(self, one: _Running, write: BatchWrite) -> bool:
+        """Check a batch write once. Return whether it still runs. Raises JobError if it has failed."""
+        if write.is_active:
+            if (waited := one.waiting.due(time.monotonic())) is not None:
+                doing = with_tasks(self.spark, write.group, "writing")
+                self._on_waiting(f"{one.sink.name}: waiting {waited:.0f} s for the batch write: {doing}")
+            return True
+        one.query = None
+        with self._retrying(one):
+            write.result()
+        return one.query is not None
 
     def _report_progress(self, one: _Running, query: StreamingQuery) -> None:
         """Report the micro-batches that the query has finished since the last call."""
@@ -199,10 +225,19 @@ class JobRunner:
             self._pause(PROBE_S)
         if self.stopping:
             return
+        with self._retrying(one):
+            one.query = self.frames.start(one.sink)
+            one.waiting.heard(time.monotonic())
+
+    @contextlib.contextmanager
+    def _retrying(self, one: _Running) -> Iterator[None]:
+        """Start a sink again if Kafka was not available for its start or its batch write.
+
+        Turn other errors into JobError.
+        """
         try:
             with as_job_error(f"sink {one.sink.name!r}"):
-                one.query = self.frames.start(one.sink)
-            one.waiting.heard(time.monotonic())
+                yield
         except JobError as failure:
             error = failure.__cause__
             if is_gone(self.spark) and not self.stopping:
@@ -243,9 +278,12 @@ class JobRunner:
             )
 
 
-def _stop_query(query: StreamingQuery) -> None:
+def _stop_query(query: StreamingQuery | BatchWrite) -> None:
     with contextlib.suppress(*SPARK_FAILURES):
-        query.stop()
+        if isinstance(query, BatchWrite):
+            query.stop(2 * STOP_S)
+        else:
+            query.stop()
 
 
 def _at_once(work: Callable[[T], None], items: Iterable[T]) -> None:

@@ -49,9 +49,14 @@ def activity(spark: SparkSession, query: StreamingQuery) -> str | None:
     status = query.status
     if not status["isTriggerActive"]:
         return None
+    return with_tasks(spark, str(query.runId), str(status["message"]).lower())
+
+
+def with_tasks(spark: SparkSession, group: str, what: str) -> str:
+    """Return a text about what a group of Spark jobs does, with Spark's count of its tasks. Raises Spark errors."""
     tracker = spark.sparkContext.statusTracker()
     done = total = 0
-    for job in tracker.getJobIdsForGroup(str(query.runId)):
+    for job in tracker.getJobIdsForGroup(group):
         information = tracker.getJobInfo(job)
         if information is None or information.status != "RUNNING":
             continue
@@ -59,5 +64,4 @@ def activity(spark: SparkSession, query: StreamingQuery) -> str | None:
             if (progress := tracker.getStageInfo(stage)) is not None:
                 done += progress.numCompletedTasks
                 total += progress.numTasks
-    what = str(status["message"]).lower()
     return f"{what}, {done:,} of {total:,} tasks done" if total else what

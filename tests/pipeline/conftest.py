@@ -139,6 +139,16 @@ class Topics:
         """The committed values, sorted."""
         return sorted(record.value.decode() for record in self.records(topic))
 
+    def end_of(self, topic: str) -> int:
+        """The number of offsets of a topic, those of open and aborted transactions included."""
+
+        async def end() -> int:
+            async with Consumer(bootstrap_servers=self.bootstrap) as consumer:
+                ends = await consumer.end_offsets([TopicPartition(topic, one) for one in range(PARTITIONS)])
+                return sum(ends.values())
+
+        return asyncio.run(end())
+
     def delete_before(self, topic: str, offset: int) -> None:
         """Delete the oldest records of each partition."""
 

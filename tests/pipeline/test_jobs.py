@@ -317,6 +317,66 @@ def test_spark_s_retries_of_a_task_do_not_hide_why_it_failed(topics: Any, tmp_pa
     assert topics.values(out) == []
 
 
+SLOW_TO_WRITE = """
+def many(spark, frames):
+    return spark.range(200000).selectExpr("cast(id AS string) AS value")
+"""
+
+
+def test_a_batch_write_is_stopped_and_other_sinks_run_meanwhile(
+    spark: SparkSession, topics: Any, tmp_path: Path
+) -> None:
+    name, batch, out = topics.make("beside"), topics.make("batch"), topics.make("out")
+    topics.send(name, ["a", "b"])
+    (tmp_path / "slow_to_write.py").write_text(SLOW_TO_WRITE)
+    text = LEAST.replace('"t"', f'"{name}", startingOffsets = "earliest"').replace('"c"', f'"{tmp_path}/checkpoint"')
+    (tmp_path / "job.toml").write_text(
+        text.replace(
+            "[[sink]]",
+            '[[transform]]\nname = "many"\npython = "slow_to_write:many"\n'
+            # One request for each record: the write takes much longer than the query's batch.
+            f'[[sink]]\nname = "slow"\nfrom = "many"\ntasks = 1\n'
+            f'options = {{ topic = "{batch}", "kafka.batch.size" = "1" }}\n'
+            "[[sink]]",
+        )
+        + f'options = {{ topic = "{out}" }}\n[options]\n"kafka.bootstrap.servers" = "{topics.bootstrap}"\n'
+    )
+
+    def stop_when_the_write_has_begun(progress: Progress) -> None:
+        topics.wait_until(lambda: topics.end_of(batch) > 0)
+        runner.stop()
+
+    waited: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner_module, "FIRST_S", 0.0)
+        runner = JobRunner(
+            spark,
+            spec.load(tmp_path / "job.toml"),
+            on_progress=stop_when_the_write_has_begun,
+            on_waiting=waited.append,
+        )
+        runner.run()
+    assert topics.values(out) == ["a", "b"]
+    assert topics.records(batch) == [], "its transaction is aborted"
+    assert any(re.match(r"slow: waiting \d+ s for the batch write: writing", line) for line in waited)
+
+
+def test_a_batch_write_that_fails_ends_the_job_with_the_reason(
+    spark: SparkSession, topics: Any, tmp_path: Path
+) -> None:
+    name = topics.make("read")
+    topics.send(name, ["a"])
+    (tmp_path / "job.toml").write_text(
+        LEAST.replace('"t"', f'"{name}"')
+        .replace('"c"', f'"{tmp_path}/checkpoint"')
+        .replace("[[sink]]", f"stream = false\nselect = {HEADER_WITHOUT_KEY}\n[[sink]]")
+        + f'options = {{ topic = "{topics.make("out")}" }}\n'
+        f'[options]\n"kafka.bootstrap.servers" = "{topics.bootstrap}"\n'
+    )
+    with pytest.raises(JobError, match=r"^sink 'output': a header in the column headers has no key"):
+        JobRunner(spark, spec.load(tmp_path / "job.toml")).run()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_job_is_stopped_with_all_its_processes(topics: Any, tmp_path: Path, number: int) -> None:
     """As a service manager or a terminal does it: each process gets the signal, the JVM too."""

@@ -1,0 +1,53 @@
+"""Write a batch frame in a thread, so that the job can meanwhile run its queries, and stop the write: `BatchWrite`."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class BatchWrite:
+    """A write of a batch frame, which begins at once. `write` does the work in a thread, and its error is kept."""
+
+    def __init__(self, spark: SparkSession, write: Callable[[], None]) -> None:
+        self.group = str(uuid.uuid4())
+        """The group of the write's Spark jobs."""
+        self._spark = spark
+        self._end: Future[None] = Future()
+        threading.Thread(target=self._run, args=(write,), name="batch write", daemon=True).start()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the write has not ended yet."""
+        return not self._end.done()
+
+    def result(self) -> None:
+        """Wait for the end of the write. Raises the error of a failed write."""
+        self._end.result()
+
+    def stop(self, timeout_s: float) -> None:
+        """Cancel the write, and wait up to `timeout_s` until Spark has aborted it. Raises Spark's errors."""
+        context: Any = self._spark.sparkContext._jsc.sc()
+        context.cancelJobGroupAndFutureJobs(self.group)  # the write may still be about to begin its first job
+        wait([self._end], timeout_s)
+
+    def _run(self, write: Callable[[], None]) -> None:
+        try:
+            self._use_session()
+            self._spark.sparkContext.setJobGroup(self.group, "batch write", interruptOnCancel=True)
+            write()
+        except BaseException as error:
+            self._end.set_exception(error)
+        else:
+            self._end.set_result(None)
+
+    def _use_session(self) -> None:
+        """Make the session the active one of this thread's thread in the JVM, so that Spark finds its data sources."""
+        jvm: Any = self._spark._jvm
+        self._spark._get_j_spark_session_class(jvm).setActiveSession(self._spark._jsparkSession)
