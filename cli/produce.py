@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING
 
 import click
@@ -107,7 +107,7 @@ def produce(
         with Progress("records sent") as progress:
             await _check_topic(bootstrap, topic)
             async with Producer(settings) as producer, _transaction(producer, txn):
-                async for line in _lines(value):
+                async for line in _lines(value, producer.config.max_request_size):
                     record_key, text = _split(line, fixed, separator)
                     content = None if tombstone and not text else text
                     await producer.enqueue(topic, content, key=record_key, partition=partition, headers=pairs)
@@ -189,7 +189,8 @@ async def _transaction(producer: Producer, txn: str | None) -> AsyncIterator[Non
         yield
 
 
-async def _lines(value: str | None) -> AsyncIterator[bytes]:
+async def _lines(value: str | None, limit: int) -> AsyncIterator[bytes]:
+    """Yield the value, or the lines of stdin. Raises RecordTooLargeError for an unfinished line above the limit."""
     import asyncio
 
     if value is not None:
@@ -208,7 +209,7 @@ async def _lines(value: str | None) -> AsyncIterator[bytes]:
             raise
         added.result()
 
-    thread = threading.Thread(target=_read_lines, args=(sys.stdin.buffer, put), daemon=True)
+    thread = threading.Thread(target=_read_lines, args=(sys.stdin.buffer, limit, put), daemon=True)
     thread.start()
     while (lines := await queue.get()) is not None:
         if isinstance(lines, BaseException):
@@ -217,21 +218,45 @@ async def _lines(value: str | None) -> AsyncIterator[bytes]:
             yield line
 
 
-def _read_lines(source: IO[bytes], put: Callable[[list[bytes] | BaseException | None], None]) -> None:
+def _read_lines(source: IO[bytes], limit: int, put: Callable[[list[bytes] | BaseException | None], None]) -> None:
     import asyncio
+
+    from ..protocol.errors import KafkaError
 
     # put() fails when the event loop is closed, because the command has ended.
     with contextlib.suppress(RuntimeError, asyncio.CancelledError):
         try:
             descriptor = source.fileno()
-            rest = b""
-            while chunk := os.read(descriptor, CHUNK):
-                *lines, rest = (rest + chunk).split(b"\n")
-                if lines:
-                    put([line.removesuffix(b"\r") for line in lines])
-            if rest:
-                put([rest.removesuffix(b"\r")])
-        except OSError as error:
+            for lines in _split_lines(iter(lambda: os.read(descriptor, CHUNK), b""), limit):
+                put([line.removesuffix(b"\r") for line in lines])
+        except (OSError, KafkaError) as error:
             put(error)  # ends the command
         else:
             put(None)
+
+
+def _split_lines(chunks: Iterable[bytes], limit: int) -> Iterator[list[bytes]]:
+    """Yield the lines that end in each chunk, and the last line. Raises RecordTooLargeError.
+
+    The error is raised when an unfinished line has more than `limit` bytes, so that no more of it is kept.
+    """
+    from ..client.errors import RecordTooLargeError
+    from ..protocol.errors import ErrorCode
+
+    pieces: list[bytes] = []
+    number, size = 1, 0
+    for chunk in chunks:
+        head, newline, tail = chunk.partition(b"\n")
+        pieces.append(head)
+        size += len(head)
+        if newline:
+            *lines, rest = tail.split(b"\n")
+            yield [b"".join(pieces), *lines]
+            number += 1 + len(lines)
+            pieces, size = [rest], len(rest)
+        if size > limit:
+            raise RecordTooLargeError(
+                ErrorCode.MESSAGE_TOO_LARGE, f"line {number} is longer than max.request.size = {limit}"
+            )
+    if size:
+        yield [b"".join(pieces)]

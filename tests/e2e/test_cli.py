@@ -211,6 +211,24 @@ def test_records_are_printed_by_a_template(oncelog: Run, fresh_name: Callable[[s
     assert record["headers"] == [{"name": "h", "value": "1"}]
 
 
+def test_a_line_that_does_not_end_is_refused_before_it_fills_the_memory(
+    bootstrap: str, fresh_name: Callable[[str], str], oncelog: Run
+) -> None:
+    topic = fresh_name("endless")
+    arguments = [*ONCELOG, "produce", topic, "--bootstrap", bootstrap]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(b"first\nsecond\n" + b"x" * 2_000_000)
+            process.stdin.flush()
+        assert process.wait(60) == 1, "although stdin is still open"
+        assert b"line 3 is longer than max.request.size = 1048576" in process.stderr.read()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+    assert read_all(oncelog, topic) == ["first", "second"]
+
+
 def test_unknown_partition_and_contradicting_options(oncelog: Run, fresh_name: Callable[[str], str]) -> None:
     topic = fresh_name("t")
     done(oncelog("produce", topic, "--value", "x"))
