@@ -1,7 +1,7 @@
 """Define `oncelog produce`: write records from the command line or from the lines of stdin.
 
 The command holds only a limited number of lines that the producer has not accepted yet, so that stdin may be of any
-size. With --txn, all records are one transaction.
+size. With --txn, all records are one transaction. Without it, the error of a failed command says what is written.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING
 
@@ -22,11 +23,14 @@ from .progress import Progress
 
 if TYPE_CHECKING:
     from ..client.admin import Admin
-    from ..client.producer import Producer
+    from ..client.producer import Delivery, Producer
+    from ..protocol.errors import KafkaError
 
 LINES_AHEAD = 64
 """Maximum number of chunks of lines in the queue between the reading thread and the producer."""
 CHUNK = 64 * 1024
+LINES_PENDING = 100_000
+"""Maximum number of lines in memory whose outcome is not known yet."""
 PROGRESS_EVERY = 1000
 """Records between two updates of the progress line."""
 
@@ -91,6 +95,7 @@ def produce(
 
     async def work() -> int:
         from ..client.producer import Producer
+        from ..protocol.errors import KafkaError
 
         settings: dict[str, object] = {
             **client_settings(bootstrap),
@@ -103,25 +108,92 @@ def produce(
             settings["enable_idempotence"] = False
         if txn is not None:
             settings["transactional_id"] = txn
-        sent = 0
         with Progress("records sent") as progress:
             await _check_topic(bootstrap, topic)
             async with Producer(settings) as producer, _transaction(producer, txn):
-                async for line in _lines(value, producer.config.max_request_size):
-                    record_key, text = _split(line, fixed, separator)
-                    content = None if tombstone and not text else text
-                    await producer.enqueue(topic, content, key=record_key, partition=partition, headers=pairs)
-                    sent += 1
-                    if sent % PROGRESS_EVERY == 0:
-                        progress.show(sent)
-                await producer.flush()
+                lines = _LinesSent()
+                try:
+                    async for line in _lines(value, producer.config.max_request_size):
+                        record_key, text = _split(line, fixed, separator)
+                        content = None if tombstone and not text else text
+                        delivery = await producer.enqueue(
+                            topic, content, key=record_key, partition=partition, headers=pairs
+                        )
+                        lines.add(delivery)
+                        if lines.sent % PROGRESS_EVERY == 0:
+                            progress.show(lines.sent)
+                            await lines.written(except_for=LINES_PENDING)
+                    await lines.written(except_for=0)
+                except KafkaError as error:
+                    if value is not None:
+                        raise
+                    with contextlib.suppress(KafkaError):
+                        await producer.flush()
+                    raise click.ClickException(lines.failure(error, in_transaction=txn is not None)) from error
         if as_json:
-            print_json({"topic": topic, "records": sent})
+            print_json({"topic": topic, "records": lines.sent})
         elif sys.stderr.isatty() or value is None:
-            click.echo(f"{sent} record{'' if sent == 1 else 's'} written to {topic}.", err=True)
+            click.echo(f"{lines.sent} record{'' if lines.sent == 1 else 's'} written to {topic}.", err=True)
         return 0
 
     return run(work())
+
+
+class _LinesSent:
+    """The lines that the producer has accepted. Those whose outcome is not known yet are kept in order."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self._pending: deque[Delivery] = deque()
+
+    def add(self, delivery: Delivery) -> None:
+        """Add the next line. Raises KafkaError if one of the lines so far is known to have failed."""
+        self.sent += 1
+        pending = self._pending
+        pending.append(delivery)
+        while pending and pending[0].done():
+            pending[0].result()
+            pending.popleft()
+
+    async def written(self, *, except_for: int) -> None:
+        """Wait until all lines but this number are written. Raises KafkaError if one has failed."""
+        while len(self._pending) > except_for:
+            await self._pending[0]
+            self._pending.popleft()
+
+    def failure(self, error: KafkaError, *, in_transaction: bool) -> str:
+        """Return the message for the first line that is not written, and about the lines that are.
+
+        `error` is why the line after those of this object was not sent, unless one of these has failed.
+        """
+        settled = self.sent - len(self._pending)
+        first, written_after = self.sent + 1, 0
+        for number, delivery in enumerate(self._pending, settled + 1):
+            failed = _failure_of(delivery)
+            if failed is not None and number < first:
+                first, error = number, failed
+            written_after += failed is None and number > first
+        what = f"line {first}: {error}"
+        if in_transaction:
+            return f"{what}. The transaction is aborted: no line is written"
+        remedy = "use --txn ID to write either all lines or none"
+        if written_after:
+            written = first - 1 + written_after
+            return f"{what}. {written} other lines are written, {written_after} of them after line {first}: {remedy}"
+        if first == 1:
+            return f"{what}. No line is known to be written"
+        return f"{what}. Only the {first - 1} lines before it are known to be written: continue with it, or {remedy}"
+
+
+def _failure_of(delivery: Delivery) -> KafkaError | None:
+    """Return why a line is not known to be written, or None if it is written."""
+    from ..protocol.errors import KafkaError
+
+    try:
+        delivery.result()
+    except KafkaError as error:
+        return error
+    return None
 
 
 async def _check_topic(bootstrap: str, topic: str) -> None:
@@ -219,12 +291,12 @@ async def _lines(value: str | None, limit: int) -> AsyncIterator[bytes]:
 
 
 def _read_lines(source: IO[bytes], limit: int, put: Callable[[list[bytes] | BaseException | None], None]) -> None:
-    import asyncio
+    import concurrent.futures
 
     from ..protocol.errors import KafkaError
 
     # put() fails when the event loop is closed, because the command has ended.
-    with contextlib.suppress(RuntimeError, asyncio.CancelledError):
+    with contextlib.suppress(RuntimeError, concurrent.futures.CancelledError):
         try:
             descriptor = source.fileno()
             for lines in _split_lines(iter(lambda: os.read(descriptor, CHUNK), b""), limit):
@@ -244,7 +316,7 @@ def _split_lines(chunks: Iterable[bytes], limit: int) -> Iterator[list[bytes]]:
     from ..protocol.errors import ErrorCode
 
     pieces: list[bytes] = []
-    number, size = 1, 0
+    size = 0
     for chunk in chunks:
         head, newline, tail = chunk.partition(b"\n")
         pieces.append(head)
@@ -252,11 +324,10 @@ def _split_lines(chunks: Iterable[bytes], limit: int) -> Iterator[list[bytes]]:
         if newline:
             *lines, rest = tail.split(b"\n")
             yield [b"".join(pieces), *lines]
-            number += 1 + len(lines)
             pieces, size = [rest], len(rest)
         if size > limit:
             raise RecordTooLargeError(
-                ErrorCode.MESSAGE_TOO_LARGE, f"line {number} is longer than max.request.size = {limit}"
+                ErrorCode.MESSAGE_TOO_LARGE, f"the line is longer than max.request.size = {limit}"
             )
     if size:
         yield [b"".join(pieces)]

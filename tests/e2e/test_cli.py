@@ -223,10 +223,47 @@ def test_a_line_that_does_not_end_is_refused_before_it_fills_the_memory(
             process.stdin.write(b"first\nsecond\n" + b"x" * 2_000_000)
             process.stdin.flush()
         assert process.wait(60) == 1, "although stdin is still open"
-        assert b"line 3 is longer than max.request.size = 1048576" in process.stderr.read()
+        reported = process.stderr.read()
+        assert b"line 3: MESSAGE_TOO_LARGE: the line is longer than max.request.size = 1048576" in reported
+        assert b"Only the 2 lines before it are known to be written: continue with it, or use --txn" in reported
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
     assert read_all(oncelog, topic) == ["first", "second"]
+
+
+def test_the_first_failure_ends_a_command_and_its_error_says_what_is_written(
+    bootstrap: str, fresh_name: Callable[[str], str], oncelog: Run
+) -> None:
+    topic = fresh_name("refused")
+    done(oncelog("topic", "create", topic, "--config", "max.message.bytes=1000"))
+    arguments = [*ONCELOG, "produce", topic, "--bootstrap", bootstrap]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(f"first\n{'x' * 2000}\n")
+            while process.poll() is None:  # stdin stays open
+                process.stdin.write("more\n" * 100)
+                process.stdin.flush()
+        assert process.wait(60) == 1
+        reported = process.stderr.read()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+    assert reported.startswith("oncelog: line 2: MESSAGE_TOO_LARGE: ")
+    lines = read_all(oncelog, topic)
+    assert lines[0] == "first"
+    if len(lines) > 1:
+        assert f"{len(lines)} other lines are written, {len(lines) - 1} of them after line 2: use --txn ID" in reported
+    else:
+        assert "Only the 1 lines before it are known to be written" in reported
+
+
+def test_a_failed_transaction_names_the_line_and_writes_none(oncelog: Run, fresh_name: Callable[[str], str]) -> None:
+    topic = fresh_name("refused")
+    done(oncelog("topic", "create", topic, "--config", "max.message.bytes=1000"))
+    result = oncelog("produce", topic, "--txn", topic, lines=f"a\nb\n{'x' * 2000}\nc\n")
+    failed(result, "oncelog: line 3: ", "The transaction is aborted: no line is written")
+    assert read_all(oncelog, topic) == []
 
 
 def test_unknown_partition_and_contradicting_options(oncelog: Run, fresh_name: Callable[[str], str]) -> None:
