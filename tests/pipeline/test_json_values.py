@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,12 +51,12 @@ BAD = [
 ]
 
 
-def read(spark: SparkSession, values: list[bytes | None], **policies: str) -> DataFrame:
+def read(spark: SparkSession, values: list[bytes | None], columns: str = JSON, **policies: str) -> DataFrame:
     at = datetime.datetime(2026, 1, 1)
     rows = [(value, b"k", "orders", 2, 10 + number, at) for number, value in enumerate(values)]
     kinds = "value binary, key binary, topic string, partition int, offset bigint, timestamp timestamp"
     options: dict[str, Any] = dict(policies)
-    source = Source(name="orders", json=JSON, **options)
+    source = Source(name="orders", json=columns, **options)
     return columns_of(spark.createDataFrame(rows, kinds), source)
 
 
@@ -64,6 +66,16 @@ def test_bad_records_are_told_from_good_ones_and_kept_as_they_are(spark: SparkSe
     assert [(row.id, row.name, row.parts) for row in rows[len(GOOD) :]] == [(None, None, None)] * len(BAD)
     assert [row.id for row in rows[: len(GOOD)]] == [1, None, 2, 3, None, None, None, None, None]
     assert [row._offset for row in rows] == list(range(10, 10 + len(rows)))
+
+
+def test_values_that_spark_converts_are_no_bad_records(spark: SparkSession) -> None:
+    columns = "ratio DOUBLE, amount DECIMAL(10,2), note STRING"
+    values = [b'{"ratio":1e400}', b'{"amount":1.239}', b'{"note":5}', b'{"note":{"a":[1]}}', b'{"amount":1e20}']
+    rows = read(spark, [*values], columns, on_bad_record="keep").collect()
+    assert [row._bad for row in rows] == [None] * 4 + [bytearray(values[4])]
+    assert rows[0].ratio == math.inf
+    assert rows[1].amount == decimal.Decimal("1.24")
+    assert [row.note for row in rows[2:4]] == ["5", '{"a":[1]}']
 
 
 def test_bad_records_are_dropped_if_the_job_says_so(spark: SparkSession) -> None:
