@@ -377,6 +377,26 @@ def test_a_batch_write_that_fails_ends_the_job_with_the_reason(
         JobRunner(spark, spec.load(tmp_path / "job.toml")).run()
 
 
+def test_a_batch_frame_is_written_by_each_run_of_a_job_unless_its_sink_has_a_write_id(
+    spark: SparkSession, topics: Any, tmp_path: Path
+) -> None:
+    name, out, once = topics.make("read"), topics.make("out"), topics.make("once")
+    topics.send(name, ["a"])
+    (tmp_path / "job.toml").write_text(
+        LEAST.replace('"t"', f'"{name}"')
+        .replace('"c"', f'"{tmp_path}/checkpoint"')
+        .replace("[[sink]]", "stream = false\n[[sink]]")
+        + f'options = {{ topic = "{out}" }}\n'
+        + SECOND
+        + f'options = {{ topic = "{once}", writeId = "{topics.fresh_name("write")}" }}\n'
+        f'[options]\n"kafka.bootstrap.servers" = "{topics.bootstrap}"\n'
+    )
+    for _ in range(2):
+        JobRunner(spark, spec.load(tmp_path / "job.toml")).run()
+    assert topics.values(out) == ["a", "a"]
+    assert topics.values(once) == ["a"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_job_is_stopped_with_all_its_processes(topics: Any, tmp_path: Path, number: int) -> None:
     """As a service manager or a terminal does it: each process gets the signal, the JVM too."""
