@@ -18,7 +18,7 @@ from .accumulator import RecordAccumulator
 from .batch import ProducerBatch
 from .partition_queue import SEQUENCE_ERRORS, PartitionQueue
 from .transaction_manager import TransactionManager
-from .transaction_state import State
+from .transaction_state import GOES_ON
 
 MAYBE_WRITTEN: Final = frozenset(
     {
@@ -46,10 +46,6 @@ STALE_METADATA: Final = frozenset(
     }
 )
 """Errors that need new metadata before the retry."""
-
-
-_GOES_ON: Final = (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION)
-"""The states in which a transaction's batches may still be sent."""
 
 
 class BatchOutcomes:
@@ -118,14 +114,14 @@ class BatchOutcomes:
             and batch.record_count > 1
             and not batch.done
             and not self.closed
-            and (self.transaction is None or self.transaction.state in _GOES_ON)
+            and (self.transaction is None or self.transaction.state in GOES_ON)
         )
 
     def _can_retry(self, queue: PartitionQueue, batch: ProducerBatch, code: ErrorCode) -> bool:
         if batch.done or batch.attempts > self._config.retries or self.closed:
             return False
         if self.transaction is not None:
-            if self.transaction.state not in _GOES_ON:
+            if self.transaction.state not in GOES_ON:
                 return False
             # If the oldest batch is out of order, only an abort corrects the sequence.
             if code in SEQUENCE_ERRORS:

@@ -27,6 +27,7 @@ from .batch import Delivery
 from .partitioner import partition_for_key
 from .record_values import are_plain_headers, bytes_of, headers_of, record_of, timestamp_of
 from .transaction_lifecycle import Transactions
+from .transaction_state import State
 
 log = logging.getLogger(__name__)
 
@@ -172,8 +173,8 @@ class RecordPlacement:
         # forgotten and created again.
         while not (queues := self._accumulator.topic(topic)).queues or queues.unplaced is not None:
             if (unknown := await outcome_of(self._learn(topic))) is not None:
-                if manager is not None and manager.current is transaction:
-                    self._failed(unknown)
+                if manager is not None and manager.current is transaction and manager.state is State.IN_TRANSACTION:
+                    self._failed(unknown)  # a commit does not wait for a record that was not handed over
                 raise copy_of(unknown) from unknown
         delivery = add()
         if delivery is not None:

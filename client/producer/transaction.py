@@ -93,15 +93,20 @@ class Transaction(Generic[SentK, SentV]):
             except CommitUnknownError:
                 raise
             except asyncio.CancelledError as cancelled:
-                if manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):  # the commit was never requested
+                if self._is_open():  # the commit was never requested
                     await self._abort_after(cancelled)
                 raise
             except KafkaError as failure:
-                if manager.state is State.IN_TRANSACTION:  # the commit was never requested
+                if self._is_open() and manager.state is State.IN_TRANSACTION:  # the commit was never requested
                     await self._abort_after(failure)
                 raise
-        elif manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
+        elif self._is_open():
             await self._abort_after(error)
+
+    def _is_open(self) -> bool:
+        """Return whether the transaction of this block is open and can be aborted."""
+        manager = self._transactions.manager
+        return manager.current is self._begun and manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
 
     async def _abort_after(self, error: BaseException) -> None:
         """Abort because of `error`. If the abort fails, add a note to `error`; the coordinator aborts after the

@@ -34,7 +34,7 @@ from ...protocol.messages.txn_offset_commit import (
 from ...protocol.schema import NO_UUID, Response
 from ..cluster import Cluster, KeyType
 from ..connection import Connection
-from ..errors import CommitUnknownError, IllegalStateError, UnsupportedVersionError
+from ..errors import AbortableError, CommitUnknownError, IllegalStateError, UnsupportedVersionError
 from ..values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from .coordinator_client import CHANNEL, Build, CoordinatorClient, Lost, Refusals, worst
 from .transaction_manager import Partition, TransactionManager
@@ -245,9 +245,11 @@ class TransactionCalls:
                 answer = await self._end(committed, named, lost)
         except _NotOpen as error:
             if lost.answers:
-                self._manager.fail_fatal(error.code)
+                manager.fail_fatal(error.code)
                 raise CommitUnknownError(error.code, error.message, can_ask_again=False) from error
-            raise manager.fail_abortable(error.code, error.message) from error
+            refused = AbortableError(error.code, error.message)
+            manager.commit_refused(refused)
+            raise refused from error
         except asyncio.CancelledError:
             self._undecided(committed, lost)
             raise
@@ -256,6 +258,8 @@ class TransactionCalls:
                 can_ask = manager.state is not State.FATAL_ERROR and not isinstance(error, IllegalStateError)
                 self._undecided(committed, lost)
                 raise CommitUnknownError(error.code, error.message, can_ask) from error
+            if isinstance(error, AbortableError):
+                manager.commit_refused(error)
             self._undecided(committed, lost)
             raise
         if answer.producer_id >= 0:

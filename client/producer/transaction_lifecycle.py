@@ -12,7 +12,7 @@ import contextlib
 import logging
 import warnings
 from collections.abc import Callable, Collection, Coroutine, Iterator
-from typing import Any, Final
+from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
@@ -26,12 +26,9 @@ from .initialisation import SETTING, Initialisation
 from .sender import Sender
 from .transaction_calls import TransactionCalls
 from .transaction_manager import BegunTransaction, Partition, TransactionManager
-from .transaction_state import State
+from .transaction_state import GOES_ON, State
 
 log = logging.getLogger(__name__)
-
-_GOES_ON: Final = (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION)
-"""The states in which batches and offsets of the transaction may still be sent."""
 
 
 class Transactions:
@@ -85,11 +82,13 @@ class Transactions:
         await self._abort_in_background_is_over()
         manager.check_initialize()
         self.initialises_itself = assignment is None and group_id is None
+        await self._decided()
         await self._settle()
         manager.initialize()
         self._forget_records()
         try:
             await self._initialisation.run(plan)
+            manager.require(State.INITIALIZING, doing="init_transactions")
             manager.become(State.READY)
         finally:
             if manager.state is State.INITIALIZING:
@@ -204,7 +203,7 @@ class Transactions:
             await self._calls.commit_offsets(positions, group)
         except KafkaError as error:
             # It is unknown what was written, even after a timeout: the transaction can only be aborted.
-            if manager.state in _GOES_ON:
+            if manager.state in GOES_ON:
                 manager.offsets_in_doubt()
                 raise manager.fail_abortable(error.code, error.message) from error
             raise
@@ -220,20 +219,30 @@ class Transactions:
         """Commit the transaction; implements Producer.commit_transaction."""
         manager = self.manager
         manager.require(State.IN_TRANSACTION, State.COMMIT_UNKNOWN, doing="commit_transaction")
+        transaction, asked_before = manager.current, manager.state is State.COMMIT_UNKNOWN
         with self._decision():
-            before = manager.state
+            if not asked_before:
+                await self._flush_for_commit()
             manager.become(State.COMMITTING_TRANSACTION)
-            try:
-                await self._accumulator.flush()
-                await self._offsets_sent()
-            except asyncio.CancelledError:
-                if manager.state is State.COMMITTING_TRANSACTION:
-                    manager.become(before)
-                raise
-            manager.require(State.COMMITTING_TRANSACTION, doing="commit_transaction")
             if manager.started:
-                await self._calls.end(committed=True, asked_before=before is State.COMMIT_UNKNOWN)
-            self._finish()
+                await self._calls.end(committed=True, asked_before=asked_before)
+            transaction.is_committed = True
+            if manager.state is State.COMMITTING_TRANSACTION:  # the producer has not failed meanwhile
+                self._finish()
+
+    async def _flush_for_commit(self) -> None:
+        """Send the last records of the transaction, and wait until its records and offsets are acknowledged."""
+        manager, transaction = self.manager, self.manager.current
+        manager.become(State.FLUSHING)
+        try:
+            await self._accumulator.flush()
+            await self._offsets_sent()
+        except asyncio.CancelledError:
+            if manager.current is transaction and manager.state is State.FLUSHING:
+                manager.become(State.IN_TRANSACTION)
+            raise
+        manager.check_same(transaction)  # another task may have aborted it after a failure
+        manager.require(State.FLUSHING, doing="commit_transaction")
 
     async def abort(self) -> None:
         """Abort the transaction; implements Producer.abort_transaction."""
@@ -304,8 +313,7 @@ class Transactions:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._abort_in_background_is_over()
-                while self._deciding:
-                    await asyncio.wait(set(self._deciding))
+                await self._decided()
                 if self.manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
                     await self.abort()
                 elif isinstance(self.manager.error, ConcurrentProducerCommitError) and self.manager.started:
@@ -320,7 +328,7 @@ class Transactions:
 
     @contextlib.contextmanager
     def _decision(self) -> Iterator[None]:
-        """Mark the block as a decision under way, for which `abandon` waits when the producer is closed."""
+        """Mark the block as a decision under way, for which `_decided` waits."""
         under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._deciding.add(under_way)
         try:
@@ -328,6 +336,11 @@ class Transactions:
         finally:
             self._deciding.discard(under_way)
             under_way.set_result(None)
+
+    async def _decided(self) -> None:
+        """Wait until no decision is under way. The producer may have failed while EndTxn is."""
+        while self._deciding:
+            await asyncio.wait(set(self._deciding))
 
     async def _settle(self) -> None:
         """Give up unsent records, and wait for everything that was sent."""
@@ -363,7 +376,7 @@ class Transactions:
 
     def _register(self) -> None:
         # After a failure of the transaction, unregistered partitions stay as they are until the abort.
-        if self._registering is None and self.manager.state in _GOES_ON:
+        if self._registering is None and self.manager.state in GOES_ON:
             self._registering = asyncio.get_running_loop().create_future()
             self._spawn(self._add_partitions(), "add partitions to the transaction")
 
@@ -371,11 +384,11 @@ class Transactions:
         manager, done = self.manager, self._registering
         assert done is not None
         try:
-            while manager.unregistered and manager.state in _GOES_ON:
+            while manager.unregistered and manager.state in GOES_ON:
                 await self._calls.add_partitions(set(manager.unregistered))
                 self._sender.wake()
         except KafkaError as error:
-            if manager.state in _GOES_ON:
+            if manager.state in GOES_ON:
                 manager.fail_abortable(error.code, error.message)
         finally:
             self._registering = None

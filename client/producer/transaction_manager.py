@@ -36,7 +36,7 @@ from ..errors import (
     error_for,
 )
 from ..values import ConsumerGroupMetadata
-from .transaction_state import State, may_follow
+from .transaction_state import GOES_ON, State, may_follow
 
 Partition = tuple[str, int]
 
@@ -141,8 +141,6 @@ class TransactionManager:
 
     def finished(self) -> None:
         """Note that the transaction was decided as requested."""
-        if self.state is State.COMMITTING_TRANSACTION:
-            self.current.is_committed = True
         self.become(State.READY)
         self._forget_transaction()
 
@@ -156,13 +154,24 @@ class TransactionManager:
     # -- errors
 
     def fail_abortable(self, code: int, message: str | None = None) -> AbortableError:
-        """Note that the transaction can only be aborted now; returns the exception for the caller."""
+        """Note that the transaction can only be aborted now; returns the exception for the caller.
+
+        Once EndTxn was sent, this changes nothing: only the response to EndTxn decides.
+        """
         error = AbortableError(code, message)
-        if self.state in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
-            self.become(State.ABORTABLE_ERROR)
-            self.error = error
-            self.on_error()
+        if self.state in GOES_ON:
+            self._only_abort(error)
         return error
+
+    def commit_refused(self, error: AbortableError) -> None:
+        """Note that the coordinator has refused EndTxn: the transaction can only be aborted now."""
+        if self.state is State.COMMITTING_TRANSACTION:
+            self._only_abort(error)
+
+    def _only_abort(self, error: AbortableError) -> None:
+        self.become(State.ABORTABLE_ERROR)
+        self.error = error
+        self.on_error()
 
     def fail_fatal(self, code: int, message: str | None = None) -> KafkaError:
         """Note that the producer cannot be used any more; returns the exception for the caller."""
@@ -197,8 +206,8 @@ class TransactionManager:
 
     def batch_failed(self, code: ErrorCode, message: str | None) -> None:
         """Fail the transaction or the producer because a batch of the transaction will not be written."""
-        if self.state in (State.FATAL_ERROR, State.INITIALIZING):
-            return
+        if self.state not in (*GOES_ON, State.ABORTABLE_ERROR, State.ABORTING_TRANSACTION):
+            return  # no batch of a transaction is under way in other states
         if code in _FATAL_IN_PRODUCE:
             self.fail_fatal(code, message)
         else:
@@ -219,7 +228,7 @@ class TransactionManager:
 
     def may_send(self, partition: Partition) -> bool:
         """Return whether a batch for the partition may be sent now; if not, note it for AddPartitionsToTxn."""
-        if self.state not in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
+        if self.state not in GOES_ON:
             return False
         if self.version >= 2 or partition in self.registered:
             self.started = True

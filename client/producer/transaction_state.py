@@ -10,12 +10,17 @@ from typing import Final
 
 
 class State(Enum):
-    """Kafka's names of the states, and COMMIT_UNKNOWN: the commit was requested, but no response arrived."""
+    """Kafka's names of the states, and two more.
+
+    FLUSHING: a commit has begun, but EndTxn is not sent before the records are acknowledged. COMMIT_UNKNOWN: EndTxn was
+    sent, but no response arrived.
+    """
 
     UNINITIALIZED = "not initialized"
     INITIALIZING = "initializing"
     READY = "ready for a transaction"
     IN_TRANSACTION = "in a transaction"
+    FLUSHING = "sending the last records before its commit"
     COMMITTING_TRANSACTION = "committing"
     COMMIT_UNKNOWN = "waiting to learn whether its commit succeeded"
     ABORTING_TRANSACTION = "aborting"
@@ -29,16 +34,21 @@ PREVIOUS: Final[dict[State, frozenset[State]]] = {
     # A producer may be initialised between transactions, and in the failed states: this decides an open transaction.
     S.INITIALIZING: frozenset({S.UNINITIALIZED, S.READY, S.COMMIT_UNKNOWN, S.ABORTABLE_ERROR, S.FATAL_ERROR}),
     S.READY: frozenset({S.INITIALIZING, S.COMMITTING_TRANSACTION, S.ABORTING_TRANSACTION}),
-    S.IN_TRANSACTION: frozenset({S.READY, S.COMMITTING_TRANSACTION}),  # the latter if EndTxn was not sent yet
-    S.COMMITTING_TRANSACTION: frozenset({S.IN_TRANSACTION, S.COMMIT_UNKNOWN}),
+    # After a commit that was given up before EndTxn was sent, the transaction is still open.
+    S.IN_TRANSACTION: frozenset({S.READY, S.FLUSHING, S.COMMITTING_TRANSACTION}),
+    S.FLUSHING: frozenset({S.IN_TRANSACTION}),
+    S.COMMITTING_TRANSACTION: frozenset({S.IN_TRANSACTION, S.FLUSHING, S.COMMIT_UNKNOWN}),
     S.COMMIT_UNKNOWN: frozenset({S.COMMITTING_TRANSACTION}),
     S.ABORTING_TRANSACTION: frozenset({S.IN_TRANSACTION, S.ABORTABLE_ERROR}),
     S.ABORTABLE_ERROR: frozenset(
-        {S.IN_TRANSACTION, S.COMMITTING_TRANSACTION, S.ABORTING_TRANSACTION, S.ABORTABLE_ERROR}
+        {S.IN_TRANSACTION, S.FLUSHING, S.COMMITTING_TRANSACTION, S.ABORTING_TRANSACTION, S.ABORTABLE_ERROR}
     ),
     S.FATAL_ERROR: frozenset(State),
 }
 """Each state with the states that it may follow."""
+
+GOES_ON: Final = (S.IN_TRANSACTION, S.FLUSHING)
+"""The states in which batches and offsets of the transaction may still be sent, and in which they can fail it."""
 
 
 def may_follow(before: State, after: State) -> bool:

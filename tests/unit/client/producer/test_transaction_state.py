@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,6 +80,35 @@ def test_a_fatal_error_is_for_good() -> None:
 )
 def test_what_is_fatal_says_so_by_its_type(code: ErrorCode, kind: type[KafkaError]) -> None:
     assert isinstance(in_transaction().fail_fatal(code), kind)
+
+
+Event = Callable[[TransactionManager], object]
+EVENTS: dict[str, Event] = {
+    "a request fails": lambda manager: manager.fail_abortable(ErrorCode.UNKNOWN_MEMBER_ID),
+    "a batch fails": lambda manager: manager.batch_failed(ErrorCode.INVALID_RECORD, "bad"),
+    "a batch is not permitted": lambda manager: manager.batch_failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None),
+    "the producer is fenced": lambda manager: manager.fail_fatal(ErrorCode.PRODUCER_FENCED),
+    "the sender crashes": lambda manager: manager.crashed(FatalError(ErrorCode.UNKNOWN_SERVER_ERROR, "a bug")),
+    "the commit is refused": lambda manager: manager.commit_refused(AbortableError(ErrorCode.TRANSACTION_ABORTABLE)),
+}
+OF_THE_PRODUCER = {"the producer is fenced", "the sender crashes"}
+"""The events after which a producer is unusable whatever its transaction does."""
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("event", EVENTS)
+def test_every_event_may_happen_in_every_state_and_none_makes_a_requested_commit_abortable(
+    state: State, event: str
+) -> None:
+    manager = TransactionManager("t")
+    manager.state = state
+    EVENTS[event](manager)
+    if event in OF_THE_PRODUCER:
+        assert manager.state is S.FATAL_ERROR
+    elif event == "the commit is refused":
+        assert manager.state is (S.ABORTABLE_ERROR if state is S.COMMITTING_TRANSACTION else state)
+    elif state not in (S.IN_TRANSACTION, S.FLUSHING, S.ABORTABLE_ERROR, S.ABORTING_TRANSACTION):
+        assert manager.state is state
 
 
 def test_an_epoch_that_a_partition_refuses_is_left_to_the_coordinator_to_judge() -> None:

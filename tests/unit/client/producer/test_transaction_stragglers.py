@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from oncelog.client.config import ProducerConfig
-from oncelog.client.errors import IllegalStateError
+from oncelog.client.errors import AuthorizationError, IllegalStateError, error_for
 from oncelog.client.metadata import TopicMetadata
 from oncelog.client.producer.placement import RecordPlacement
 from oncelog.client.producer.transaction import Transaction
@@ -20,7 +20,9 @@ from oncelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
-from support.scripted_cluster import TOPIC, World, in_world, known_topic
+from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from oncelog.protocol.messages.produce import ProduceRequest
+from support.scripted_cluster import TOPIC, World, in_world, known_topic, produced
 
 
 @pytest.mark.parametrize(
@@ -92,6 +94,48 @@ def test_a_record_that_waited_for_its_topic_does_not_get_into_the_next_transacti
         with pytest.raises(IllegalStateError, match="is over"):
             await straggler
         assert not world.accumulator.incomplete
+        await records.placement.close()
+
+    in_world(test, 2)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED])
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_record_whose_topic_cannot_be_looked_up_leaves_a_commit_alone(code: ErrorCode, answered: bool) -> None:
+    async def test(world: World) -> None:
+        await world.init()
+        records: Any = Records(world)
+        learned: asyncio.Future[TopicMetadata] = asyncio.get_running_loop().create_future()
+
+        async def topic(name: str, timeout_s: float) -> TopicMetadata:
+            return await learned
+
+        world.cluster.topic = topic  # type: ignore[method-assign]
+
+        async def block() -> asyncio.Task[Any]:
+            async with Transaction(records, world.transactions) as transaction:
+                world.append(b"1")
+                waiting = asyncio.create_task(transaction.enqueue("secret", b"2"))
+                await asyncio.sleep(0)
+            return waiting
+
+        blocked = asyncio.create_task(block())
+        await world.cluster.answer(ProduceRequest, produced())
+        _, ended = await world.cluster.next(EndTxnRequest)
+        if answered:
+            ended.set_result(EndTxnResponse(producer_id=7, producer_epoch=1))
+            await blocked
+        assert not learned.done()
+        learned.set_exception(error_for(code, "not permitted"))
+        await asyncio.sleep(1)
+        if not answered:
+            ended.set_result(EndTxnResponse(producer_id=7, producer_epoch=1))
+        straggler = await blocked
+        with pytest.raises(AuthorizationError):
+            await straggler
+        assert world.manager.state is State.READY
+        with pytest.raises(IllegalStateError):
+            await world.transactions.abort()
         await records.placement.close()
 
     in_world(test, 2)

@@ -7,7 +7,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from oncelog.client.errors import AbortableError, CommitUnknownError, ConcurrentProducerCommitError
+from oncelog.client.errors import (
+    AbortableError,
+    CommitUnknownError,
+    ConcurrentProducerCommitError,
+    FatalError,
+    KafkaError,
+)
 from oncelog.client.producer.transaction import Transaction
 from oncelog.client.producer.transaction_state import State
 from oncelog.client.values import ConsumerGroupMetadata
@@ -47,6 +53,64 @@ def test_an_unknown_commit_stays_unknown_while_the_coordinator_is_away(version: 
         with pytest.raises(CommitUnknownError):
             await world.transactions.commit()
         assert world.manager.state is State.COMMIT_UNKNOWN
+
+    run(test, version)
+
+
+EVENTS: dict[str, Callable[[World], object]] = {
+    "a request fails": lambda world: world.manager.fail_abortable(ErrorCode.UNKNOWN_MEMBER_ID),
+    "a batch fails": lambda world: world.manager.batch_failed(ErrorCode.INVALID_RECORD, "bad"),
+    "a batch is not permitted": lambda world: world.manager.batch_failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None),
+    "the producer is fenced": lambda world: world.manager.fail_fatal(ErrorCode.PRODUCER_FENCED),
+    "the sender crashes": lambda world: world.manager.crashed(FatalError(ErrorCode.UNKNOWN_SERVER_ERROR, "a bug")),
+    "the producer is initialised again": lambda world: world.spawn(world.transactions.init(), "init"),
+    "the transaction is aborted": lambda world: world.spawn(world.transactions.abort(), "abort"),
+    "the commit is repeated": lambda world: world.spawn(world.transactions.commit(), "commit"),
+}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("step", ["records are in flight", "EndTxn is sent", "EndTxn is sent again"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_whatever_happens_during_a_commit_its_result_is_that_of_the_coordinator(
+    version: int, step: str, event: str
+) -> None:
+    async def test(world: World) -> None:
+        world.manager.registered_now({(TOPIC, 0)})
+        world.append(b"1")
+        transaction = world.manager.current
+        commit = asyncio.create_task(world.transactions.commit())
+        _, written = await world.cluster.next(ProduceRequest)
+        if step == "records are in flight":
+            EVENTS[event](world)
+            await asyncio.sleep(0)
+        written.set_result(produced())
+        if step == "EndTxn is sent again":
+            _, answer = await world.cluster.next(EndTxnRequest)
+            world.cluster.away = True
+            answer.set_exception(LOST)
+            with pytest.raises(CommitUnknownError):
+                await commit
+            world.cluster.away = False
+            commit = asyncio.create_task(world.transactions.commit())
+        await asyncio.sleep(0.1)
+        if world.cluster.asked:
+            request, answer = await world.cluster.next(EndTxnRequest)
+            assert request.committed
+            if step != "records are in flight":
+                EVENTS[event](world)
+                await asyncio.sleep(0.1)
+            answer.set_result(EndTxnResponse(producer_id=7, producer_epoch=1))
+            await commit
+            assert transaction.is_committed
+            with pytest.raises(KafkaError):
+                await world.transactions.abort()
+        else:
+            with pytest.raises(KafkaError):
+                await commit
+            assert not transaction.is_committed
+        failures = [task.exception() for task in world.tasks if task.done() and not task.cancelled()]
+        assert all(isinstance(failure, KafkaError | None) for failure in failures)
 
     run(test, version)
 
