@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from ...protocol.batch_builder import BatchBuilder, record_size
@@ -97,6 +97,9 @@ class Unplaced(Outcome):
     def finish(self) -> None:
         super().finish()
         self.records.clear()
+
+    def replacements(self) -> Iterable[Outcome]:
+        return dict.fromkeys(one._outcome for one in self.deliveries if one._outcome is not self)
 
 
 class RecordAccumulator:
@@ -470,18 +473,34 @@ class RecordAccumulator:
 
     # -- flushing
 
-    async def flush(self) -> None:
-        """Send all batches without lingering, and wait until all outcomes are known; does not raise errors."""
+    async def flush(self) -> list[Outcome]:
+        """Send all batches without lingering, and wait until all outcomes are known; does not raise errors.
+
+        Returns the failures that the program has not received before, then these outcomes: the argument for
+        `take_failure`.
+        """
+        outcomes: list[Outcome] = list(self.unobserved_failures)
+        outcomes += (topic.unplaced for topic in self.topics.values() if topic.unplaced is not None)
+        outcomes += (batch for batch in self.incomplete if not batch.done)
         self._flushes += 1
         self._wake()
         try:
-            for topic in list(self.topics.values()):
-                if topic.unplaced is not None:
-                    await topic.unplaced.wait()
-            for batch in list(self.incomplete):
-                await batch.wait()
+            for outcome in outcomes:
+                await outcome.wait()
         finally:
             self._flushes -= 1
+        return outcomes
+
+    def take_failure(self, outcomes: Iterable[Outcome]) -> KafkaError | None:
+        """Return the first failure of these outcomes that the program has not received, or None.
+
+        A later flush does not wait for these outcomes, and so does not return their failures again. A flush that waits
+        for them at the same time does, because it may be that of another task.
+        """
+        failed = [unreceived for outcome in outcomes for unreceived in outcome.unreceived()]
+        for outcome in failed:
+            self.unobserved_failures.pop(outcome, None)
+        return failed[0].error if failed else None
 
     def close_open_batches(self) -> None:
         """Close the open batches, so that they are sent now, without waiting for them."""

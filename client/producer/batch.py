@@ -7,7 +7,7 @@ its outcome is that of its parts. A batch does no queueing, sending or retrying;
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeAlias
 
 from ...protocol.batch_builder import BatchBuilder
@@ -65,10 +65,23 @@ class Outcome:
         self.waiters.append(waiter)
         return waiter
 
+    def replacements(self) -> Iterable[Outcome]:
+        """Return the outcomes that the records have instead of this one."""
+        return ()
+
     async def wait(self) -> None:
-        """Wait until the outcome is known; does not raise the error."""
+        """Wait until the outcome of every record is known; does not raise errors."""
         while not self.done:
             await self.waiter()
+        for replacement in self.replacements():
+            await replacement.wait()
+
+    def unreceived(self) -> Iterator[Outcome]:
+        """Yield the failed outcomes of these records, except those whose failure the program has received."""
+        if self.error is not None and len(self._observed) < self.record_count:
+            yield self
+        for replacement in self.replacements():
+            yield from replacement.unreceived()
 
 
 class ProducerBatch(Outcome):
@@ -171,11 +184,8 @@ class ProducerBatch(Outcome):
         self.parts = parts
         self.finish()
 
-    async def wait(self) -> None:
-        """Wait until the outcome of every record is known; does not raise errors."""
-        await super().wait()
-        for _, part in self.parts:
-            await part.wait()
+    def replacements(self) -> Iterable[Outcome]:
+        return (part for _, part in self.parts)
 
 
 DeliveryCallback: TypeAlias = Callable[[KafkaError | None, RecordMetadata | None], object]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Collection, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
@@ -34,7 +34,7 @@ from ..threads import OwnThread
 from ..validation import check_callback, duration_of, without_none
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, HeadersLike, Offsets
 from .accumulator import RecordAccumulator
-from .batch import Delivery, DeliveryCallback
+from .batch import Delivery, DeliveryCallback, Outcome
 from .partition_queue import PartitionQueue
 from .placement import RecordPlacement
 from .producer_ids import new_producer_id
@@ -170,7 +170,7 @@ class Producer(Generic[SentK, SentV]):
             await self._placement.close()
             await self._cluster.close()
         if self._transactions is None:
-            self._raise_unobserved()
+            self._raise_failure(list(self._accumulator.unobserved_failures))
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -270,16 +270,17 @@ class Producer(Generic[SentK, SentV]):
     async def flush(self) -> None:
         """Send all buffered records now, and wait until they are acknowledged.
 
-        Raises the first failure, since the last flush, of a delivery that the program did not await. Within a
-        transaction it raises the AbortableError that results from the failure. When `flush` returns, the `on_delivery`
-        callbacks of these records have run.
+        Raises the first failure of a delivery that the program did not await: of the records that it waits for, or of
+        earlier records if no flush has raised their failure. Tasks that flush at the same time each get the failure.
+        Within a transaction it raises the AbortableError that results from the failure. When `flush` returns, the
+        `on_delivery` callbacks of these records have run.
         """
         self._check_open()
-        await self._accumulator.flush()
+        outcomes = await self._accumulator.flush()
         await asyncio.sleep(0)  # the callbacks of the batches that the last response completed run now
         if self._transactions is not None and self._transactions.manager.error is not None:
             self._transactions.manager.require(State.IN_TRANSACTION, doing="sending")
-        self._raise_unobserved()
+        self._raise_failure(outcomes)
 
     async def partitions_for(self, topic: str) -> int:
         """Return the number of partitions of a topic; raises KafkaTimeoutError after max.block.ms."""
@@ -425,11 +426,10 @@ class Producer(Generic[SentK, SentV]):
         self._placement.on_metadata(metadata)
         self._sender.wake()
 
-    def _raise_unobserved(self) -> None:
-        first = next(iter(self._accumulator.unobserved_failures.values()), None)
-        self._accumulator.unobserved_failures.clear()
-        if first is not None:
-            raise copy_of(first) from first
+    def _raise_failure(self, outcomes: Iterable[Outcome]) -> None:
+        failure = self._accumulator.take_failure(outcomes)
+        if failure is not None:
+            raise copy_of(failure) from failure
 
     def _renew_producer_id(self, queue: PartitionQueue) -> None:
         name = f"producer id for {queue.topic}-{queue.partition}"

@@ -148,6 +148,30 @@ async def test_a_failed_delivery_that_nobody_awaits_is_raised_by_flush(bootstrap
         await producer.flush()
 
 
+@pytest.mark.parametrize("placed", [True, False])
+async def test_each_flush_raises_the_failure_of_a_record_that_it_waited_for(
+    bootstrap: str, fresh_name: Fresh, placed: bool
+) -> None:
+    good = make_topic(bootstrap, fresh_name("good"))
+    small = make_topic(bootstrap, fresh_name("small"), config={"max.message.bytes": "2000"})
+
+    async def flushed(topic: str, size: int) -> BaseException | None:
+        await producer.partitions_for(topic)
+        producer.send(topic, bytes(size))
+        (failure,) = await asyncio.gather(producer.flush(), return_exceptions=True)
+        return failure
+
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        if placed:
+            await producer.enqueue(good, b"")
+            await producer.enqueue(small, b"")
+            await producer.flush()
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(flushed(topic, size)) for topic, size in ((good, 1), (small, 5000), (good, 1))]
+        assert isinstance(tasks[1].result(), RecordTooLargeError)
+        await producer.flush()
+
+
 async def test_a_full_buffer_refuses_send_and_lets_enqueue_wait(bootstrap: str, fresh_name: Fresh) -> None:
     topic = make_topic(bootstrap, fresh_name("topic"))
     async with Producer(

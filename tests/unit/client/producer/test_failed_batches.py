@@ -53,6 +53,48 @@ def test_a_delivery_keeps_no_bytes_of_its_batch(kept_bytes: Callable[[], int], f
     run(test, fate)
 
 
+async def in_flight(accumulator: RecordAccumulator) -> None:
+    """Wait until the first batch is in flight, so that a later record goes into another batch."""
+    while not next(iter(accumulator.incomplete)).in_flight:
+        await asyncio.sleep(0.0001)
+
+
+def test_every_flush_that_waits_for_a_record_gets_its_failure() -> None:
+    async def test(producer: SimulatedProducer) -> None:
+        accumulator = producer.accumulator
+        producer.append(0, b"1")
+        first, second = asyncio.create_task(accumulator.flush()), asyncio.create_task(accumulator.flush())
+        await in_flight(accumulator)
+        producer.append(0, b"2")
+        third = asyncio.create_task(accumulator.flush())
+        for flush in (first, second):
+            failure = accumulator.take_failure(await flush)
+            assert failure is not None
+            assert failure.code is ErrorCode.INVALID_RECORD
+        assert accumulator.take_failure(await third) is not None
+        assert accumulator.take_failure(await accumulator.flush()) is None
+
+    run(test, Fate.INVALID)
+
+
+def test_a_flush_leaves_the_failure_of_a_later_record_to_the_next_flush() -> None:
+    async def test(producer: SimulatedProducer) -> None:
+        accumulator = producer.accumulator
+        delivery = producer.append(0, b"1")
+        flush = asyncio.create_task(accumulator.flush())
+        await in_flight(accumulator)
+        later = producer.append(0, b"2")
+        outcomes = await flush
+        while not later.done():
+            await asyncio.sleep(0.001)
+        with pytest.raises(KafkaError):
+            await delivery
+        assert accumulator.take_failure(outcomes) is None, "the program has received the failure of the first record"
+        assert accumulator.take_failure(await accumulator.flush()) is not None
+
+    run(test, Fate.INVALID)
+
+
 def test_records_that_got_no_partition_are_not_kept(kept_bytes: Callable[[], int]) -> None:
     accumulator = RecordAccumulator(ProducerConfig.of({}), lambda: 0.0, lambda: None)
     topic = accumulator.topic("t")
