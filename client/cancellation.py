@@ -1,4 +1,4 @@
-"""`grace_s` and `ClosingBound` bound how long a client that is closed by a cancellation waits for the broker.
+"""What a cancellation means for a client: whether it is one, and how long closing then waits for the broker.
 
 `asyncio.timeout` and `TaskGroup` cancel a task once. They do not cancel it again while `__aexit__` awaits, so
 `__aexit__` must bound its own waits: a broker that does not respond must not hold up the caller.
@@ -10,6 +10,16 @@ import asyncio
 from types import TracebackType
 
 from .config import ClientConfig
+
+
+def is_cancelling() -> bool:
+    """Return whether the current task was asked to cancel.
+
+    If it was not, a CancelledError in it comes from a future that someone else has cancelled. Raised further, it would
+    end the task silently.
+    """
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0
 
 
 def grace_s(config: ClientConfig, error: BaseException | None) -> float | None:

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..backoff import ExponentialBackoff
-from ..cancellation import ClosingBound, grace_s
+from ..cancellation import ClosingBound, grace_s, is_cancelling
 from ..consumer import Consumer, ConsumerRecord, RebalanceInProgressError, RebalanceListener
 from ..errors import AbortableError, CommitUnknownError, IllegalGenerationError, IllegalStateError
 from ..producer import Producer
@@ -123,9 +123,11 @@ class Worker(RebalanceListener):
                     self._go_back()
                     await self._unless_stopped(asyncio.sleep(self._backoff(failures)))
                     failures += 1
-        except BaseException:
+        except BaseException as error:
             # Another run() starts from the committed offsets: gathered records and open transactions may be incomplete.
             self._go_back()
+            if isinstance(error, asyncio.CancelledError) and not is_cancelling():
+                raise RuntimeError("a step of the processor was cancelled, although its run() was not") from error
             raise
 
     def _go_back(self) -> None:
@@ -289,19 +291,24 @@ class Worker(RebalanceListener):
         transaction: ProcessorTransaction[Any, Any],
         rebalance: asyncio.Future[None],
     ) -> None:
-        # A copy, because the function may change its list.
-        result = process(list(batch.records), transaction)
-        if not inspect.isawaitable(result):
-            return _require_run(process, result)
-        running = asyncio.ensure_future(result)
         try:
-            await asyncio.wait({running, rebalance}, return_when=asyncio.FIRST_COMPLETED)
-            if running.done():
-                return _require_run(process, running.result())
-        finally:
-            if not running.done():
-                running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
+            # A copy, because the function may change its list.
+            result = process(list(batch.records), transaction)
+            if not inspect.isawaitable(result):
+                return _require_run(process, result)
+            running = asyncio.ensure_future(result)
+            try:
+                await asyncio.wait({running, rebalance}, return_when=asyncio.FIRST_COMPLETED)
+                if running.done():
+                    return _require_run(process, running.result())
+            finally:
+                if not running.done():
+                    running.cancel()
+                    await asyncio.gather(running, return_exceptions=True)
+        except asyncio.CancelledError as error:
+            if is_cancelling():
+                raise
+            raise RuntimeError("the function raised CancelledError, although run() was not cancelled") from error
         raise AbortableError(ErrorCode.REBALANCE_IN_PROGRESS, "the group rebalances in the middle of the transaction")
 
     async def _commit(self, owned: OwnedProducer, batch: Batch, group: ConsumerGroupMetadata) -> None:

@@ -185,6 +185,33 @@ async def test_one_worker_that_fails_ends_them_all(job: Job) -> None:
     await job.check(30)
 
 
+@pytest.mark.parametrize("plain", [True, False], ids=["plain function", "coroutine function"])
+@pytest.mark.parametrize("workers", [1, 3])
+async def test_a_function_that_raises_cancelled_error_by_itself_ends_all_workers_with_an_error(
+    job: Job, workers: int, plain: bool
+) -> None:
+    def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        job.copy(records, transaction)
+        if any(record.value == b"13" for record in records):
+            raise asyncio.CancelledError
+
+    async def process_waiting(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        process(records, transaction)
+
+    async with job.processor(workers=workers, process=process if plain else process_waiting) as processor:
+        running = asyncio.create_task(processor.run())
+        await until(lambda: all(worker._consumer.assignment() for worker in processor._workers))
+        await job.fill(range(30))
+        async with asyncio.timeout(WAIT_S):
+            with pytest.raises(RuntimeError, match="the function raised CancelledError"):
+                await running
+    async with job.processor() as processor:
+        running = asyncio.create_task(processor.run())
+        await job.until_committed(30)
+        await stop(processor, running)
+    await job.check(30)
+
+
 async def test_a_rebalance_in_the_middle_of_a_transaction_aborts_it(job: Job) -> None:
     """The function would never end: the group does not wait for it until max.poll.interval.ms."""
     await job.fill(range(30))

@@ -180,6 +180,16 @@ async def test_a_record_that_is_committed_is_not_buried_for_what_on_progress_rai
     assert not recorder.sent
 
 
+async def test_a_step_that_is_cancelled_by_itself_does_not_end_the_run_silently() -> None:
+    async def cancelled(assignment: ConsumerAssignment) -> None:
+        raise asyncio.CancelledError
+
+    worker, _, recorder = make(lambda records, transaction: None)
+    recorder.initialise = cancelled  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="a step of the processor was cancelled"):
+        await worker.run()
+
+
 async def test_a_task_that_the_function_left_behind_sends_nothing_in_the_next_transaction() -> None:
     given: list[ProcessorTransaction] = []
 
