@@ -331,8 +331,9 @@ class ProducerConfig(ClientConfig):
     batch_size: int = long(
         131_072,
         at_least(0),
-        doc="Bytes of records at which a batch is full; 0: each batch has one record. A batch begins with"
-        " memory for 16 KB, and takes more as it grows.",
+        doc="Bytes of records at which a batch is full; 0: each batch has one record. With compression, these are"
+        " compressed bytes, estimated from earlier batches, and a batch is also full at 512 KB of uncompressed records."
+        " A batch begins with memory for 16 KB, and takes more as it grows.",
     )
     linger_ms: int = long(
         5,
@@ -342,8 +343,8 @@ class ProducerConfig(ClientConfig):
     buffer_memory: int = long(
         33_554_432,
         at_least(1),
-        doc="Maximum bytes of unacknowledged records. At the maximum, enqueue() waits and send() raises"
-        " BufferFullError.",
+        doc="Maximum bytes of unacknowledged records. Records are counted uncompressed until their batch is sent, and"
+        " compressed from then on. At the maximum, enqueue() waits and send() raises BufferFullError.",
     )
     max_block_ms: int = long(
         60_000,

@@ -154,11 +154,14 @@ class SendingKeywords(ClientKeywords, total=False):
     them; 0 never.
     """
     batch_size: int
-    """Bytes of records at which a batch is full; 0: each batch has one record. A batch begins with memory for 16
-    KB, and takes more as it grows.
+    """Bytes of records at which a batch is full; 0: each batch has one record. With compression, these are
+    compressed bytes, estimated from earlier batches, and a batch is also full at 512 KB of uncompressed records. A
+    batch begins with memory for 16 KB, and takes more as it grows.
     """
     buffer_memory: int
-    """Maximum bytes of unacknowledged records. At the maximum, enqueue() waits and send() raises BufferFullError."""
+    """Maximum bytes of unacknowledged records. Records are counted uncompressed until their batch is sent, and
+    compressed from then on. At the maximum, enqueue() waits and send() raises BufferFullError.
+    """
     compression_gzip_level: int
     """Compression level of gzip, 1 to 9; -1: the codec's default."""
     compression_lz4_level: int

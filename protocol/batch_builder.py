@@ -3,8 +3,9 @@
 A batch can be built several times: a retry under a new producer epoch changes only header fields, and the payload is
 compressed once.
 
-`size` is exact for an uncompressed batch. The compressed size is not known in advance, so `estimated_size` multiplies
-the records' size by `ratio`, the compressed / uncompressed ratio of the topic's earlier batches (`compression_ratio`).
+`size` counts uncompressed bytes, which are limited. The compressed size is not known in advance, so `estimated_size`
+multiplies the records' size by `ratio`, the compressed / uncompressed ratio of the topic's earlier batches
+(`compression_ratio`).
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers = ()) -
 class BatchBuilder:
     """A batch that takes records until it is full (`append` returns False) or `build` closes it.
 
-    `max_bytes` limits the estimated size of the whole batch; the method `limit` changes this limit. The first record is
-    always accepted, even if it is larger.
+    `max_bytes` limits the uncompressed size of the whole batch; the method `limit` changes this limit. The first record
+    is always accepted, even if it is larger.
     """
 
     __slots__ = (
@@ -67,15 +68,15 @@ class BatchBuilder:
         """The exact size of the uncompressed batch in bytes."""
         self.max_timestamp = -1
         self._base_timestamp = -1
-        self.limit(max_bytes)
+        self._limit = max_bytes
         self._level = level
         self._pieces: list[bytes] = []
         self._payload: bytes | None = None
         self._closed = False
 
     def limit(self, max_bytes: int) -> None:
-        """Change the limit of the estimated size of the whole batch in bytes."""
-        self._limit = HEADER_SIZE + (max_bytes - HEADER_SIZE) / self.ratio
+        """Change the limit of the uncompressed size of the whole batch in bytes."""
+        self._limit = max_bytes
 
     def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> bool:
         """Add a record (`timestamp` in ms) and return True, or return False if the batch is full or closed."""

@@ -5,7 +5,10 @@ when it is full, linger.ms have passed, or a caller flushes or waits for memory.
 which never waits; a caller that gets None from `append` has to wait for `room`.
 
 A batch begins with the memory for INITIAL_SIZE bytes, or for a single larger record. If it is filled before it is sent,
-it gets more, up to batch.size, as long as there is memory. Kafka's client reserves batch.size bytes for each partition.
+it gets more until it is full, as long as there is memory. Kafka's client reserves batch.size bytes for each partition.
+
+The memory of a batch is that of its uncompressed records, until it is sent: only then are they compressed. A batch is
+full when its estimated compressed size is batch.size, or when its uncompressed size is COMPRESSED_AT_ONCE.
 """
 
 from __future__ import annotations
@@ -32,6 +35,11 @@ from .record_values import RecordValues
 
 INITIAL_SIZE: Final = 16_384
 """The memory in bytes that a batch begins with."""
+
+COMPRESSED_AT_ONCE: Final = 524_288
+"""The uncompressed bytes at which a compressed batch is full, unless batch.size is larger. The event loop waits while a
+batch is compressed, which takes a few milliseconds for this size.
+"""
 
 RATIO_UP, RATIO_DOWN = 0.05, 0.005
 """How fast a topic's estimated compression ratio follows a batch that was larger, or smaller, than estimated."""
@@ -343,10 +351,11 @@ class RecordAccumulator:
 
     def _grow(self, batch: ProducerBatch, size: int, batch_size: int) -> bool:
         """Give an open batch memory for a record of `size` bytes; return False if it is full or there is no memory."""
-        needed = batch.builder.estimated_size + int(size * batch.builder.ratio)
-        reserved = min(max(2 * batch.reserved, needed), batch_size)
+        full = min(int(batch_size / batch.builder.ratio), max(batch_size, COMPRESSED_AT_ONCE))
+        needed = batch.builder.size + size
+        reserved = min(max(2 * batch.reserved, needed), full)
         more = reserved - batch.reserved
-        if needed > batch_size or more <= 0 or more > self._free - self._promised or self._room_waiters:
+        if needed > full or more <= 0 or more > self._free - self._promised or self._room_waiters:
             return False
         batch.reserved = reserved
         self._free -= more
@@ -425,10 +434,20 @@ class RecordAccumulator:
             if topic is not None and topic.sticky.partition == batch.partition:
                 topic.sticky.filled(batch.builder.size, topic.available)
 
-    def note_size(self, batch: ProducerBatch) -> None:
-        """Update the topic's estimated compression ratio from an encoded batch."""
+    def compressed(self, batch: ProducerBatch) -> None:
+        """Free the memory that the batch no longer needs, because its records are compressed now, and update the
+        topic's estimated compression ratio.
+        """
+        if self._compression is Compression.NONE:
+            return
+        assert batch.payload is not None, "the batch was encoded"
+        less = batch.reserved - len(batch.payload)
+        if less > 0:
+            batch.reserved -= less
+            self._free += less
+            self._free_room()
         topic = self.topics.get(batch.topic)
-        if topic is None or self._compression is Compression.NONE:
+        if topic is None:
             return
         seen = batch.builder.compression_ratio
         if seen > topic.ratio:

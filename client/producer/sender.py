@@ -275,7 +275,7 @@ class Sender:
                 batch = queue.take()
                 size += len(batch.encode(self._transaction is not None))
                 if first_time:
-                    self._accumulator.note_size(batch)
+                    self._accumulator.compressed(batch)
                 batches.append(batch)
                 if queue.waiting and queue.may_send(now) and self._accumulator.is_ready(queue, now):
                     still.append(queue)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from oncelog.client.config import ProducerConfig
 from oncelog.client.metadata import PartitionMetadata, TopicMetadata
-from oncelog.client.producer.accumulator import INITIAL_SIZE, RecordAccumulator, TopicQueues
+from oncelog.client.producer.accumulator import COMPRESSED_AT_ONCE, INITIAL_SIZE, RecordAccumulator, TopicQueues
 from oncelog.client.producer.batch import ProducerBatch
 from oncelog.protocol.errors import ErrorCode
 
@@ -41,12 +41,43 @@ def test_a_batch_takes_records_up_to_batch_size(size: int, compression: str) -> 
     assert batch.builder.size <= batch.reserved <= 65_536
 
 
-def test_records_that_compress_well_are_counted_by_their_compressed_size() -> None:
-    made, topic = accumulator(batch_size=65_536, compression_type="lz4")
-    topic.ratio = 0.1
+@pytest.mark.parametrize(
+    ("batch_size", "ratio", "full"),
+    [(65_536, 0.25, 262_144), (65_536, 0.01, COMPRESSED_AT_ONCE), (1_000_000, 0.1, 1_000_000)],
+)
+def test_a_batch_that_compresses_well_takes_more_records_and_the_memory_for_them(
+    batch_size: int, ratio: float, full: int
+) -> None:
+    made, topic = accumulator(batch_size=batch_size, compression_type="lz4")
+    topic.ratio = ratio
     batch = filled(made, topic, bytes(1000))
-    assert 640_000 < batch.builder.size <= 656_000
-    assert batch.reserved == 65_536
+    assert full - 2000 < batch.builder.size <= full
+    assert batch.builder.size <= batch.reserved <= full
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_the_buffer_holds_no_more_bytes_of_records_than_buffer_memory(compression: str) -> None:
+    made, topic = accumulator(4, buffer_memory=1_000_000, compression_type=compression)
+    topic.ratio = 0.01 if compression != "none" else 1.0
+    appended = 0
+    while made.append(topic, appended % 4, TIMESTAMP, None, bytes(1000), ()) is not None:
+        appended += 1
+    assert 500_000 < appended * 1000 < 1_000_000
+
+
+def test_a_compressed_batch_keeps_only_the_memory_for_its_compressed_records() -> None:
+    made, topic = accumulator(buffer_memory=4 * INITIAL_SIZE, batch_size=INITIAL_SIZE, compression_type="lz4")
+    topic.ratio = 0.25
+    while made.append(topic, 0, TIMESTAMP, None, bytes(1000), ()) is not None:
+        pass
+    (batch,) = made.incomplete
+    payload = batch.encode(transactional=False)
+    made.compressed(batch)
+    assert batch.reserved == len(payload) < 1000
+    assert made.append(topic, 0, TIMESTAMP, None, bytes(1000), ()) is not None
+    for one in list(made.incomplete):
+        made.release(one)
+    assert made.append(topic, 0, TIMESTAMP, None, bytes(4 * INITIAL_SIZE - 200), ()) is not None, "all memory is free"
 
 
 def test_a_record_larger_than_a_batch_is_a_batch() -> None:
