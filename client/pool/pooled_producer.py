@@ -149,7 +149,10 @@ class _Block(AbstractAsyncContextManager[PooledTransaction[SentK, SentV]]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._loan.check()
+        if error is None:
+            self._loan.check()
+        elif self._loan.over:
+            return  # the pool aborts the transaction, and the exception under way is more important
         try:
             await self._transaction.__aexit__(kind, error, trace)
         except CommitUnknownError as unknown:

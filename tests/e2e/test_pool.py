@@ -6,13 +6,13 @@ import asyncio
 import gc
 import weakref
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
 import pytest
 from oncelog import Consumer, Producer, ProducerFencedError
 from oncelog.client.errors import CommitUnknownError, ConfigError, IllegalStateError
-from oncelog.client.pool import PoolExhaustedError, TransactionalProducerPool
+from oncelog.client.pool import PooledTransaction, PoolExhaustedError, TransactionalProducerPool
 from oncelog.client.pool.pooled_producer import Loan
 from oncelog.protocol.messages.end_txn import EndTxnRequest
 from support.proxy import FaultProxy
@@ -339,22 +339,52 @@ async def test_a_pool_that_was_taken_for_dead_is_fenced_by_its_successor(
 async def test_closing_aborts_what_is_open_and_refuses_what_waits(bootstrap: str, topic: str, prefix: str) -> None:
     pool = pool_of(bootstrap, prefix, size=1)
     await pool.start()
+    inside = asyncio.Event()
 
     async def hang() -> None:
         async with pool.transaction() as txn:
             await txn.send(topic, b"never")
+            inside.set()
             await asyncio.Event().wait()
 
     hanging = asyncio.create_task(hang())
-    await until(lambda: pool.status.in_use == 1)
+    await inside.wait()
     waiting = asyncio.create_task(pool.take())
     await until(lambda: pool.status.waiting == 1)
     await pool.close()
     with pytest.raises(IllegalStateError, match="closed"):
         await waiting
     hanging.cancel()
-    with pytest.raises((asyncio.CancelledError, IllegalStateError)):
+    with pytest.raises(asyncio.CancelledError):
         await hanging
+    with pytest.raises(IllegalStateError, match="closed"):
+        await pool.take()
+    assert await values(bootstrap, topic) == []
+
+
+@pytest.mark.parametrize("lent", ["a transaction", "a producer"])
+@pytest.mark.parametrize("error", [ZeroDivisionError, TimeoutError, asyncio.CancelledError])
+async def test_an_exception_in_a_block_is_raised_although_the_pool_was_closed_meanwhile(
+    bootstrap: str, topic: str, prefix: str, error: type[BaseException], lent: str
+) -> None:
+    pool = pool_of(bootstrap, prefix, size=1)
+    await pool.start()
+
+    async def fail_in(block: AbstractAsyncContextManager[PooledTransaction[Any, Any]]) -> None:
+        async with block as txn:
+            txn.send(topic, b"never")
+            await pool.close()
+            raise error
+
+    async def fail() -> None:
+        if lent == "a transaction":
+            await fail_in(pool.transaction())
+        else:
+            async with pool.producer() as producer:
+                await fail_in(producer.transaction())
+
+    with pytest.raises(error):
+        await fail()
     with pytest.raises(IllegalStateError, match="closed"):
         await pool.take()
     assert await values(bootstrap, topic) == []
