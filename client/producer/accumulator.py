@@ -32,6 +32,7 @@ from .batch import Delivery, Outcome, ProducerBatch
 from .partition_queue import PartitionQueue
 from .partitioner import StickyPartitioner
 from .record_values import RecordValues
+from .unobserved_failures import UnobservedFailures
 
 INITIAL_SIZE: Final = 16_384
 """The memory in bytes that a batch begins with."""
@@ -139,8 +140,7 @@ class RecordAccumulator:
         self._only: Collection[tuple[str, int]] | None = None
         self.active: dict[PartitionQueue, None] = {}
         self.incomplete: dict[ProducerBatch, None] = {}
-        self.unobserved_failures: dict[Outcome, KafkaError] = {}
-        """The failed outcomes, oldest first, until the program has received the failure of each of their records."""
+        self.unobserved_failures = UnobservedFailures()
         self.batch_filled = False
         """Whether a batch became full. A caller that appends in a loop should then let the event loop send it."""
 
@@ -298,11 +298,8 @@ class RecordAccumulator:
 
     def fail(self, outcome: Outcome, error: KafkaError) -> None:
         """Fail the records of an outcome, which joins `unobserved_failures`."""
-        self.unobserved_failures[outcome] = error
-        outcome.fail(error, self._observed)
-
-    def _observed(self, outcome: Outcome) -> None:
-        self.unobserved_failures.pop(outcome, None)  # `flush` or an abort may have removed it
+        self.unobserved_failures.add(outcome, error)
+        outcome.fail(error, self.unobserved_failures.discard)
 
     def _append_reserving(
         self,
@@ -518,7 +515,7 @@ class RecordAccumulator:
         """
         failed = [unreceived for outcome in outcomes for unreceived in outcome.unreceived()]
         for outcome in failed:
-            self.unobserved_failures.pop(outcome, None)
+            self.unobserved_failures.discard(outcome)
         return failed[0].error if failed else None
 
     def close_open_batches(self) -> None:

@@ -19,7 +19,7 @@ from ..values import RecordMetadata
 class Outcome:
     """The common outcome of several records, for which their deliveries wait."""
 
-    __slots__ = ("_observed", "_on_observed", "done", "error", "waiters")
+    __slots__ = ("__weakref__", "_observed", "_on_observed", "done", "error", "waiters")
 
     def __init__(self) -> None:
         self.done = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
 
@@ -101,8 +102,30 @@ def test_records_that_got_no_partition_are_not_kept(kept_bytes: Callable[[], int
     for _ in range(COUNT):
         assert accumulator.hold(topic, RecordValues(None, 0, None, bytes(SIZE), ())) is not None
         accumulator.drop_unplaced(topic, KafkaTimeoutError(ErrorCode.REQUEST_TIMED_OUT, "no such topic"))
-    assert len(accumulator.unobserved_failures) == COUNT
+    gc.collect()
+    assert len(accumulator.unobserved_failures) == 1
     assert kept_bytes() < 5 * SIZE
+
+
+def test_of_failures_that_nobody_can_receive_one_is_kept_for_the_next_flush() -> None:
+    async def test(producer: SimulatedProducer) -> None:
+        accumulator = producer.accumulator
+        kept = producer.append(0, b"0")
+        for _ in range(COUNT):
+            producer.append(0, b"value")
+            while accumulator.incomplete:
+                await asyncio.sleep(0.001)
+        gc.collect()
+        assert len(accumulator.unobserved_failures) == 2
+        with pytest.raises(KafkaError, match="INVALID_RECORD"):
+            await kept
+        failure = accumulator.take_failure(await accumulator.flush())
+        assert failure is not None
+        assert failure.code is ErrorCode.INVALID_RECORD
+        assert not accumulator.unobserved_failures
+        assert accumulator.take_failure(await accumulator.flush()) is None
+
+    run(test, Fate.INVALID)
 
 
 def test_failures_that_the_program_has_received_are_not_kept() -> None:

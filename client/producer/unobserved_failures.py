@@ -1,0 +1,67 @@
+"""`UnobservedFailures`: the failures of records that the program has not received yet, which `flush` raises.
+
+A program that never flushes must not collect them without end. A failure that can still be received, because the
+program has a delivery of the record, lives as long as the delivery. Of all the others, one is kept.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+
+from ...protocol.errors import KafkaError
+from .batch import Outcome
+
+
+class UnobservedFailures:
+    """The failed outcomes, oldest first, until the program has received the failure of each of their records."""
+
+    def __init__(self) -> None:
+        self._errors: dict[weakref.ref[Outcome], KafkaError] = {}
+        self._undeliverable: Outcome | None = None
+        """The first failure of an outcome that has no deliveries any more."""
+
+    def __len__(self) -> int:
+        return len(self._errors) + (self._undeliverable is not None)
+
+    def __iter__(self) -> Iterator[Outcome]:
+        if self._undeliverable is not None:
+            yield self._undeliverable
+        for reference in list(self._errors):
+            outcome = reference()
+            if outcome is not None:
+                yield outcome
+
+    def add(self, outcome: Outcome, error: KafkaError) -> None:
+        """Add an outcome that fails with this error."""
+        self._errors[weakref.ref(outcome, self._dropped)] = error
+
+    def discard(self, outcome: Outcome) -> None:
+        """Remove an outcome whose failures the program has received."""
+        self._errors.pop(weakref.ref(outcome), None)
+        if outcome is self._undeliverable:
+            self._undeliverable = None
+
+    def clear(self) -> None:
+        """Remove all failures."""
+        self._errors.clear()
+        self._undeliverable = None
+
+    def _dropped(self, reference: weakref.ref[Outcome]) -> None:
+        error = self._errors.pop(reference, None)
+        if error is not None and self._undeliverable is None:
+            self._undeliverable = _Undeliverable(error)
+
+
+class _Undeliverable(Outcome):
+    """The failure of records whose deliveries the program has dropped."""
+
+    __slots__ = ()
+
+    def __init__(self, error: KafkaError) -> None:
+        super().__init__()
+        self.fail(error, lambda outcome: None)
+
+    @property
+    def record_count(self) -> int:
+        return 1
