@@ -3,23 +3,43 @@
 `OwnThread` refuses calls from a thread other than that of the client's event loop. asyncio is not safe to use from
 several threads: such a call would work most of the time, and now and then wait forever or break the order of records.
 
-`current_caller` names the task or thread that makes a call. The task that runs the call may be another one.
+`current_caller` names the task or thread that makes a call. The task that runs the call may be another one. `call_for`
+makes a call for another thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextvars import ContextVar
 from threading import Thread, current_thread, get_ident
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from .errors import IllegalStateError
+
+T = TypeVar("T")
 
 Caller = asyncio.Task[Any] | Thread
 """A task, or a thread that calls from outside of tasks, as a program with a blocking client does."""
 
 
+_CALLED_FOR: Final[ContextVar[Caller | None]] = ContextVar("called_for", default=None)
+
+
+def call_for(caller: Caller, function: Callable[[], T]) -> T:
+    """Call a plain function for another thread or task, which is the `current_caller` meanwhile."""
+    token = _CALLED_FOR.set(caller)
+    try:
+        return function()
+    finally:
+        _CALLED_FOR.reset(token)
+
+
 def current_caller() -> Caller:
-    """Return the current task or, outside of tasks, the current thread."""
+    """Return the current task or, outside of tasks, the current thread. Within `call_for`, return its caller."""
+    called_for = _CALLED_FOR.get()
+    if called_for is not None:
+        return called_for
     try:
         return asyncio.current_task() or current_thread()
     except RuntimeError:  # no event loop runs in this thread

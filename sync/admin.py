@@ -18,11 +18,11 @@ class Admin(Facade[AsyncAdmin]):
 
     def start(self) -> None:
         """Connect to the cluster; raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""
-        self._start(self._client.start())
+        self._start(self._client.start)
 
     def close(self) -> None:
         """Close the connections. Safe to call twice."""
-        self._close(self._client.close())
+        self._close(self._client.close)
 
     create_topics = blocking(AsyncAdmin.create_topics)
     create_topic = blocking(AsyncAdmin.create_topic)

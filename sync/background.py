@@ -19,6 +19,7 @@ from concurrent.futures import CancelledError
 from typing import Any, Final, Generic, TypeVar
 
 from ..client.errors import IllegalStateError
+from ..client.threads import call_for, current_caller
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -54,25 +55,22 @@ class BackgroundLoop:
                 " make a new one in this process"
             )
 
-    def run(self, work: Coroutine[Any, Any, T], undo: Callable[[T], object] | None = None) -> T:
-        """Run a coroutine in the loop, wait until it has ended, and return its result or raise its exception.
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]], undo: Callable[[T], object] | None = None) -> T:
+        """Call `work` in the loop, wait until its coroutine has ended, and return the result or raise the exception.
 
+        The coroutine is not made before, because an interrupt could hit between its creation and its start.
         An exception in the waiting thread, for example KeyboardInterrupt, cancels the coroutine and waits for its end.
         If the coroutine has ended with a result nevertheless, `undo` is called in the loop with the lost result.
         Raises IllegalStateError in the loop's own thread, and after a fork. Warns, once in a process, if the waiting
         thread has a running event loop, because that loop is blocked meanwhile. Does not warn in a notebook.
         """
-        try:
-            self.check_process()
-            if threading.current_thread() is self._thread:
-                raise IllegalStateError(
-                    "a blocking client was called in its own event loop, where it would wait for itself: call it from"
-                    " another thread, or use the asyncio client there"
-                )
-            _warn_in_event_loop()
-        except BaseException:
-            work.close()
-            raise
+        self.check_process()
+        if threading.current_thread() is self._thread:
+            raise IllegalStateError(
+                "a blocking client was called in its own event loop, where it would wait for itself: call it from"
+                " another thread, or use the asyncio client there"
+            )
+        _warn_in_event_loop()
         call = _Call(self._loop, work)
         try:
             self._loop.call_soon_threadsafe(call.start)
@@ -98,7 +96,7 @@ class BackgroundLoop:
         clients, self._open = self._open, {}
         if clients:
             log.warning("%d client(s) of oncelog.sync were not closed before exit: use `with`", len(clients))
-            self.run(_close_all([*reversed(clients.values())]))
+            self.run(lambda: _close_all([*reversed(clients.values())]))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(EXIT_TIMEOUT_S)
         if not self._thread.is_alive():
@@ -113,9 +111,10 @@ class _Call(Generic[T]):
     would then wait for the inner lock when it sets the outcome.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._loop = loop
         self._work = work
+        self._caller = current_caller()
         self._task: asyncio.Task[T] | None = None
         self._has_ended = False
         self._running = threading.Lock()
@@ -139,15 +138,17 @@ class _Call(Generic[T]):
 
     def start(self) -> None:
         """Start the coroutine."""
-        self._task = self._loop.create_task(self._work)
+        self._task = self._loop.create_task(self._run())
         self._task.add_done_callback(self._end)
 
+    async def _run(self) -> T:
+        return await call_for(self._caller, self._work)
+
     def cancel(self) -> None:
-        """Cancel the coroutine, or close it if it was not started."""
+        """Cancel the coroutine, or end the call if it was not started."""
         if self._task is not None:
             self._task.cancel()
         else:
-            self._work.close()
             self._set_ended()
 
     def undo(self, undo: Callable[[T], object]) -> None:

@@ -31,11 +31,11 @@ class Broker(Facade[AsyncBroker]):
 
     def start(self) -> None:
         """Start to serve clients; raises BrokerStartError, which gives the reason and the remedy."""
-        self._start(self._client.start())
+        self._start(self._client.start)
 
     def stop(self) -> None:
         """Stop after answering the requests under way and writing all data to disk. Safe to call twice."""
-        self._close(self._client.stop())
+        self._close(self._client.stop)
 
     @property
     def address(self) -> str:

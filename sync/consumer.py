@@ -122,7 +122,7 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
 
     def start(self) -> None:
         """Connect to the cluster; raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""
-        self._start(self._client.start())
+        self._start(self._client.start)
 
     def close(self, *, commit: bool = True, timeout_s: float | None = None) -> None:
         """Commit (if enable.auto.commit and `commit` are both true), leave the group, and close the connections.
@@ -132,7 +132,7 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
         itself stays. Python does not tell whether an exception ended a thread: a program whose thread failed closes
         with `commit=False`.
         """
-        self._close(self._client.close(commit=commit, timeout_s=timeout_s))
+        self._close(lambda: self._client.close(commit=commit, timeout_s=timeout_s))
 
     async def _close_at_exit(self) -> None:
         # The program may have ended with an exception, so it is unknown which records were processed.
@@ -144,7 +144,7 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
     def __next__(self) -> ConsumerRecord[K, V]:
         """Return the next record, waiting without a time limit; the iteration ends when the consumer is closed."""
         try:
-            return self._background.run(self._client.__anext__(), lambda record: self._take_back([record]))
+            return self._background.run(self._client.__anext__, lambda record: self._take_back([record]))
         except StopAsyncIteration:
             raise StopIteration from None
 
@@ -163,21 +163,21 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
         async def subscribe() -> None:
             self._client.subscribe(topics, pattern=pattern, listener=_in_thread(listener))
 
-        self._background.run(subscribe())
+        self._background.run(subscribe)
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
         """Return the next records, at most `max_records` (default: max.poll.records), or [] after the timeout.
 
         Raises what `oncelog.Consumer.poll` raises.
         """
-        return self._background.run(self._client.poll(timeout_ms, max_records), self._take_back)
+        return self._background.run(lambda: self._client.poll(timeout_ms, max_records), self._take_back)
 
     def getmany(
         self, timeout_ms: float = 0, max_records: int | None = None, partitions: Collection[tuple[str, int]] = ()
     ) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
         """Return the next records by partition, as `poll` does; with `partitions`, records of these partitions only."""
         return self._background.run(
-            self._client.getmany(timeout_ms, max_records, partitions),
+            lambda: self._client.getmany(timeout_ms, max_records, partitions),
             lambda batches: self._take_back(record for records in batches.values() for record in records),
         )
 

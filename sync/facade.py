@@ -43,16 +43,16 @@ class Facade(Generic[C]):
         return background_loop()
 
     def __enter__(self) -> Self:
-        self._start(self._client.__aenter__())
+        self._start(self._client.__aenter__)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._background.closed(self)
-        self._background.run(self._client.__aexit__(kind, error, trace))
+        self._background.run(lambda: self._client.__aexit__(kind, error, trace))
 
-    def _start(self, starting: Coroutine[Any, Any, object]) -> None:
+    def _start(self, starting: Callable[[], Coroutine[Any, Any, object]]) -> None:
         self._background.run(starting)
         self._background.opened(self, self._close_at_exit)
 
@@ -60,7 +60,7 @@ class Facade(Generic[C]):
         """Close the client at the interpreter's exit, if it was left open."""
         await self._client.__aexit__(None, None, None)
 
-    def _close(self, closing: Coroutine[Any, Any, object]) -> None:
+    def _close(self, closing: Callable[[], Coroutine[Any, Any, object]]) -> None:
         self._background.closed(self)
         self._background.run(closing)
 
@@ -70,7 +70,7 @@ def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]]) -> Cal
 
     @functools.wraps(method)
     def call(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._background.run(method(self._client, *args, **kwargs))
+        return self._background.run(lambda: method(self._client, *args, **kwargs))
 
     return call
 
@@ -83,6 +83,6 @@ def on_loop(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[Faca
         async def work() -> R:
             return method(self._client, *args, **kwargs)
 
-        return self._background.run(work())
+        return self._background.run(work)
 
     return call

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Generic, Self, Unpack
@@ -46,7 +47,7 @@ class Delivery:
             except TimeoutError as error:
                 raise TimeoutError(f"the record was not acknowledged within {timeout_s} s, but still may be") from error
 
-        return self._background.run(wait())
+        return self._background.run(wait)
 
     def done(self) -> bool:
         """Return whether the outcome is known."""
@@ -54,7 +55,7 @@ class Delivery:
         async def ask() -> bool:
             return self._delivery.done()
 
-        return self._background.run(ask())
+        return self._background.run(ask)
 
 
 class Transaction(Generic[SentK, SentV]):
@@ -72,16 +73,16 @@ class Transaction(Generic[SentK, SentV]):
 
     def __enter__(self) -> Self:
         try:
-            self._background.run(self._transaction.__aenter__())
+            self._background.run(self._transaction.__aenter__)
         except BaseException as error:  # an interrupt may arrive when the transaction has already begun
-            self._background.run(self._transaction.__aexit__(type(error), error, None))
+            self._background.run(functools.partial(self._transaction.__aexit__, type(error), error, None))
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._background.run(self._transaction.__aexit__(kind, error, trace))
+        self._background.run(lambda: self._transaction.__aexit__(kind, error, trace))
 
     def send(
         self,
@@ -98,7 +99,8 @@ class Transaction(Generic[SentK, SentV]):
 
         The commit waits for the record, and fails if the record's delivery fails.
         """
-        delivery = self._transaction.enqueue(
+        handing_over = functools.partial(
+            self._transaction.enqueue,
             topic,
             value,
             key=key,
@@ -107,17 +109,17 @@ class Transaction(Generic[SentK, SentV]):
             headers=headers,
             on_delivery=on_delivery,
         )
-        return Delivery(self._background, self._background.run(delivery))
+        return Delivery(self._background, self._background.run(handing_over))
 
     def send_offsets(
         self, offsets: Offsets, group_metadata: ConsumerGroupMetadata | ConsumerAssignment | str | None = None
     ) -> None:
         """Commit consumed offsets (of the next records to read) in this transaction; see `Producer.send_offsets`."""
-        self._background.run(self._transaction.send_offsets(offsets, group_metadata))
+        self._background.run(lambda: self._transaction.send_offsets(offsets, group_metadata))
 
     def abort(self) -> None:
         """Abort the transaction now; the end of the block then commits nothing."""
-        self._background.run(self._transaction.abort())
+        self._background.run(self._transaction.abort)
 
 
 class Producer(Facade[AsyncProducer[SentK, SentV]], Generic[SentK, SentV]):
@@ -160,7 +162,7 @@ class Producer(Facade[AsyncProducer[SentK, SentV]], Generic[SentK, SentV]):
 
     def start(self) -> None:
         """Connect to the cluster, and get a producer id if idempotent; raises KafkaTimeoutError after max.block.ms."""
-        self._start(self._client.start())
+        self._start(self._client.start)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Send the remaining records, then disconnect. An open transaction is aborted. Safe to call twice.
@@ -168,7 +170,7 @@ class Producer(Facade[AsyncProducer[SentK, SentV]], Generic[SentK, SentV]):
         Raises the first failure of a delivery whose result the program has not requested. Records that are not
         acknowledged within `timeout_s` (default: delivery.timeout.ms) fail.
         """
-        self._close(self._client.close(timeout_s))
+        self._close(lambda: self._client.close(timeout_s))
 
     def send(
         self,
@@ -194,7 +196,8 @@ class Producer(Facade[AsyncProducer[SentK, SentV]], Generic[SentK, SentV]):
         transaction is open, SerializationError if a serializer fails, and TypeError for values that are not bytes if
         there is no serializer.
         """
-        delivery = self._client.enqueue(
+        handing_over = functools.partial(
+            self._client.enqueue,
             topic,
             value,
             key=key,
@@ -203,7 +206,7 @@ class Producer(Facade[AsyncProducer[SentK, SentV]], Generic[SentK, SentV]):
             headers=headers,
             on_delivery=on_delivery,
         )
-        return Delivery(self._background, self._background.run(delivery))
+        return Delivery(self._background, self._background.run(handing_over))
 
     flush = blocking(AsyncProducer.flush)
     partitions_for = blocking(AsyncProducer.partitions_for)
@@ -225,7 +228,7 @@ class Producer(Facade[AsyncProducer[SentK, SentV]], Generic[SentK, SentV]):
         async def make() -> AsyncTransaction[SentK, SentV]:
             return self._client.transaction(partitions)
 
-        return Transaction(self._background, self._background.run(make()))
+        return Transaction(self._background, self._background.run(make))
 
     @property
     def transactional_id(self) -> str | None:

@@ -66,18 +66,16 @@ def interrupted_at(instruction: int) -> Callable[[FrameType, str, Any], Any]:
     return trace
 
 
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # if the first instruction is interrupted
 @pytest.mark.parametrize("duration_s", [0, 0.005], ids=["short work", "longer work"])
 def test_an_interrupt_at_any_instruction_ends_the_work(background: BackgroundLoop, duration_s: float) -> None:
     work = Work()
     for instruction in range(1, LONGEST_CALL):
-        coroutine = work.run(duration_s)
         sys.settrace(interrupted_at(instruction))
         try:
-            result = background.run(coroutine)
+            result = background.run(lambda: work.run(duration_s))
         except KeyboardInterrupt:
             assert work.begun == work.ended
-            assert background.run(work.run(0)) == "ended"
+            assert background.run(lambda: work.run(0)) == "ended"
         else:
             assert result == "ended"
             assert instruction > 50, "the call was interrupted often"
@@ -110,7 +108,7 @@ def interrupt():
 
 threading.Thread(target=interrupt, daemon=True).start()
 try:
-    background.run(work())
+    background.run(work)
 except KeyboardInterrupt:
     print("interrupted")
 background.shut_down()
@@ -123,18 +121,16 @@ def test_a_signal_that_does_not_end_the_wait_interrupts_the_call_nevertheless() 
     assert (done.stdout, done.stderr) == ("interrupted\n", "")
 
 
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_the_result_of_an_interrupted_call_is_returned_or_undone(background: BackgroundLoop) -> None:
     work = Work()
     lost: list[str] = []
     for instruction in range(1, LONGEST_CALL):
-        coroutine = work.run(0)
         sys.settrace(interrupted_at(instruction))
         before = len(lost)
         try:
-            background.run(coroutine, lost.append)
+            background.run(lambda: work.run(0), lost.append)
         except KeyboardInterrupt:
-            background.run(work.run(0))
+            background.run(lambda: work.run(0))
             assert len(lost) - before <= 1
         else:
             assert len(lost) == before
@@ -151,7 +147,6 @@ def address() -> Iterator[str]:
         yield broker.address
 
 
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize("how", ["poll", "getmany", "iteration"])
 def test_an_interrupted_read_loses_no_record(address: str, how: str) -> None:
     with sync.Producer(bootstrap_servers=address) as producer:
@@ -180,7 +175,6 @@ def test_an_interrupted_read_loses_no_record(address: str, how: str) -> None:
     assert values == [b"%d" % number for number in range(len(values))]
 
 
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_an_interrupt_at_the_begin_of_a_transaction_leaves_no_transaction_open(address: str) -> None:
     with sync.Producer(bootstrap_servers=address, transactional_id="interrupted") as producer:
         producer.init_transactions()
