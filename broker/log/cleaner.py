@@ -27,7 +27,6 @@ after its compaction.
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -52,6 +51,7 @@ from ...protocol.records import decode_batch
 from ..scheduling.steps import Steps, run_at_once
 from ..system.ports import FileSystem
 from .batch_scan import BrokenBatch
+from .disk_space import DiskSpace
 from .episodes import Episodes
 from .file_names import CLEANED, LOG, SWAP
 from .flusher import sync_path
@@ -70,9 +70,8 @@ _MOST_SEGMENTS: Final = 200
 
 _KEY_OVERHEAD: Final = 120
 
-_SPACE_CHECK_BYTES: Final = 8 << 20
-"""How many bytes of a new segment are written before the free space of the disk is read again. A compaction that writes
-less than this may use the reserve of the disk, because it soon frees more space than it has taken."""
+_SPACE_CHECK_BYTES: Final = 1 << 20
+"""How many bytes of a new segment are written before the free space of the disk is read again."""
 
 _INT64_MAX: Final = (1 << 63) - 1
 
@@ -95,7 +94,7 @@ class CleaningPlan:
     `first_dirty`: the offset up to which the log was compacted before. `end_offset` (exclusive): the offset up to which
     this compaction goes. `as_of`: the log end offset when the plan read the state of the producers. All records below
     it must be on disk before a segment is replaced. Otherwise a crash could lose a producer's last batch after
-    compaction has removed the batch before that one.
+    compaction has removed the batch before that one. `internal`: whether the log belongs to an internal topic.
     """
 
     directory: str
@@ -107,6 +106,7 @@ class CleaningPlan:
     first_dirty: int
     end_offset: int
     segments: list[tuple[LogSegment, int]]
+    internal: bool
     as_of: int
     producers: list[ProducerStateEntry]
     ended: list[list[AbortedTxn]]
@@ -160,10 +160,10 @@ class CleaningStopped(Exception):
 class Cleaner:
     """Compacts one log at a time: `plan`, `map_keys`, then `clean_group`, `publish` and `replace` for each group."""
 
-    def __init__(self, fs: FileSystem, max_key_bytes: int = MAX_KEY_BYTES, reserve_bytes: int = 0) -> None:
-        """Create a cleaner that leaves `reserve_bytes` of the disk free, except for small new segments."""
+    def __init__(self, fs: FileSystem, max_key_bytes: int = MAX_KEY_BYTES, disk_space: DiskSpace | None = None) -> None:
+        """Create a cleaner that leaves a part of the reserve in `disk_space` free."""
         self._fs = fs
-        self._reserve_bytes = reserve_bytes
+        self._disk_space = disk_space
         self._max_key_bytes = max_key_bytes
         self._stopping = threading.Event()
         self._episodes = Episodes()
@@ -223,6 +223,7 @@ class Cleaner:
             first_dirty=first_dirty,
             end_offset=segments[-1][1],
             segments=segments,
+            internal=config.internal,
             as_of=log.log_end_offset,
             producers=log.producers.capture(),
             ended=ended,
@@ -339,15 +340,11 @@ class Cleaner:
         return cleaned
 
     def _copy(self, plan: CleaningPlan, cleaned: LogSegment, header: BatchHeader, batch: bytes | memoryview) -> None:
-        """Append a kept batch to the new segment. Raises ENOSPC if a large segment would use the disk's reserve."""
-        portion = cleaned.size // _SPACE_CHECK_BYTES
+        """Append a kept batch to the new segment. Raises ENOSPC if too much of the disk's reserve is in use."""
+        before = cleaned.size // _SPACE_CHECK_BYTES
         cleaned.append(batch, len(batch), header.last_offset, header.max_timestamp, plan.index_interval_bytes)
-        if cleaned.size // _SPACE_CHECK_BYTES > portion and self._fs.free_space(plan.directory) < self._reserve_bytes:
-            raise OSError(
-                errno.ENOSPC,
-                f"the compaction of {plan.name} needs more space than is free without log.reserve.bytes ="
-                f" {self._reserve_bytes}",
-            )
+        if self._disk_space is not None and cleaned.size // _SPACE_CHECK_BYTES > before:
+            self._disk_space.check_compaction(plan.name, internal=plan.internal)
 
     def _keep(
         self, plan: CleaningPlan, header: BatchHeader, batch: memoryview, *, is_last: bool

@@ -9,6 +9,7 @@ returns is used for a limited number of bytes, and until the next call of `refre
 
 from __future__ import annotations
 
+import errno
 from typing import Final
 
 import structlog
@@ -57,6 +58,22 @@ class DiskSpace:
         if size > self._granted_internally:
             self._granted_internally = self._grant(size, self.decision_bytes, "log.reserve.decision.bytes")
         self._granted_internally -= size
+
+    def check_compaction(self, name: str, *, internal: bool) -> None:
+        """Raise ENOSPC if a compaction of the partition `name` has used too much of the reserve. May run in any thread.
+
+        A compaction frees more space than it takes, so it may use a part of the reserve, even if clients have used all
+        other space: half of `reserve_bytes`. An `internal` topic's compaction makes room for offset commits, which may
+        use all but `decision_bytes`. So it may use three quarters of these, too.
+        """
+        kept = self.decision_bytes // 4 if internal else max(self.reserve_bytes // 2, self.decision_bytes)
+        free = self._fs.free_space(self._directory)
+        if free < kept:
+            raise OSError(
+                errno.ENOSPC,
+                f"the compaction of {name} has stopped at {free} free bytes, because it leaves at least {kept} bytes of"
+                " log.reserve.bytes free",
+            )
 
     def _grant(self, size: int, kept: int, setting: str) -> int:
         """Read the free space and return how many bytes may be written before it is read again.

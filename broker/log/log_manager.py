@@ -182,7 +182,7 @@ class LogManager:
         self._leftovers: list[Leftover] = []
         self._intervals = (checkpoint_interval_ms, retention_check_interval_ms, cleaner_backoff_ms)
         self._cleaner_enable = cleaner_enable
-        self._cleaner = Cleaner(fs, reserve_bytes=reserve_bytes)
+        self._cleaner = Cleaner(fs, disk_space=self._disk_space)
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._cleaning: asyncio.Task[None] | None = None
         self._stop_begun = asyncio.Event()

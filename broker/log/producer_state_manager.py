@@ -28,15 +28,17 @@ import structlog
 from ...protocol.batch_header import BatchHeader
 from ...protocol.control_records import ControlRecord, ControlType
 from ..scheduling.steps import Steps
-from ..system.descriptors import NO_SPACE
 from ..system.ports import FileSystem
 from .file_names import SNAPSHOT, parse_segment_name, segment_name
 from .producer_snapshot import CorruptSnapshot, decode_snapshot, write_snapshot
 from .producer_state import NO_EPOCH, BatchMetadata, ProducerStateEntry
 from .results import CLIENT, AbortedTxn, AppendOrigin
-from .small_files import renew_file, replacing
+from .small_files import replacing
 
 logger = structlog.get_logger(__name__)
+
+_STRAY_SNAPSHOTS: Final = 8
+"""How many snapshots of earlier stops a log keeps if its first batches are deleted."""
 
 _LOOKED_AT: Final = 500
 """Producers between two steps of `expire`."""
@@ -297,18 +299,13 @@ class ProducerStateManager:
         """Remove the snapshot files at other offsets than `bases` (the segments' base offsets), but keep the newest.
 
         Recovery needs no other ones. They remain from stops in the middle of a segment, and from compaction, which
-        joins segments. If batches at the beginning of the log were deleted, the newest file is put on disk first,
-        because the state of their producers cannot be replayed. If the disk is full, nothing is removed.
+        joins segments. If batches at the beginning of the log were deleted, the state of their producers cannot be
+        replayed, and the newest file may not be on disk yet, because a stop does not sync it. So the files of the last
+        `_STRAY_SNAPSHOTS` stops are kept, too.
         """
-        offsets = self.snapshot_offsets()
-        stray = set(offsets[:-1]).difference(bases)
-        if stray and bases[0]:
-            try:
-                renew_file(self._fs, self.snapshot_path(offsets[-1]))
-            except OSError as error:
-                if error.errno not in NO_SPACE:
-                    raise
-                return
+        stray = [offset for offset in self.snapshot_offsets()[:-1] if offset not in bases]
+        if bases[0]:
+            del stray[-_STRAY_SNAPSHOTS:]
         for offset in stray:
             self.remove_snapshot(offset)
 

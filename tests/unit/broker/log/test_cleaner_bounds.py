@@ -12,6 +12,7 @@ import pytest
 from oncelog.broker.log import AppendOrigin, PartitionLog
 from oncelog.broker.log import cleaner as cleaner_module
 from oncelog.broker.log.cleaner import Cleaner, CleaningStopped
+from oncelog.broker.log.disk_space import DiskSpace
 from oncelog.protocol.batch_header import BatchHeader, read_batch_header
 from oncelog.protocol.compression import Compression, expand
 from oncelog.protocol.control_records import control_batch
@@ -323,20 +324,22 @@ def records(log: PartitionLog) -> Iterator[tuple[BatchHeader, Record]]:
             yield header, record
 
 
-def test_a_compaction_leaves_the_reserve_of_the_disk_alone() -> None:
+@pytest.mark.parametrize("internal", [False, True])
+def test_a_compaction_leaves_a_part_of_the_reserve_of_the_disk_alone(internal: bool) -> None:
     fs = FaultyFileSystem()
-    log = open_log(fs, cleanup_policy=("compact",), segment_bytes=1 << 30, max_message_bytes=1 << 23)
+    log = open_log(fs, cleanup_policy=("compact",), segment_bytes=1 << 30, max_message_bytes=1 << 23, internal=internal)
     for number in range(6):
         log.append(keyed(f"key-{number}", "x" * (6 << 20)))
     log.flush()
     log.roll()
     log.flush()
     used = fs.used()
-    reserve = 10 << 20
-    fs.capacity = used + reserve + (14 << 20)
+    cleaner = Cleaner(fs, disk_space=DiskSpace(fs, DATA, reserve_bytes=64 << 20, decision_bytes=16 << 20))
+    kept = (4 if internal else 32) << 20
+    fs.capacity = used + kept + (30 << 20)
     with pytest.raises(OSError, match=r"log\.reserve\.bytes") as raised:
-        Cleaner(fs, reserve_bytes=reserve).clean(log, 0, NOW)
+        cleaner.clean(log, 0, NOW)
     assert raised.value.errno == errno.ENOSPC
     assert (fs.used(), log.failure) == (used, None)
-    fs.capacity = used + reserve + (60 << 20)
-    assert Cleaner(fs, reserve_bytes=reserve).clean(log, 0, NOW) == log.log_end_offset
+    fs.capacity = used + kept + (37 << 20)
+    assert cleaner.clean(log, 0, NOW) == log.log_end_offset
