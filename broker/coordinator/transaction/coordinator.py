@@ -12,10 +12,10 @@ between decision and append, so requests for one transactional id never interlea
 arrives during a transition, or before a decided transaction is complete, waits until the transition or the transaction
 is complete (within limits) and then decides again.
 
-Invariants: the records of a transaction are durable before it is committed, even if their producer did not wait for
-them; a decision is durable before any response and before any marker; a transaction is decided once; COMPLETE_*
-follows only when every marker is durable; a request with a fenced epoch never succeeds. `decide → append` runs to
-completion even if the request that started it is cancelled.
+Invariants: the records of a transaction that are in the logs are durable before it is committed, even if their producer
+did not wait for them; a decision is durable before any response and before any marker; a transaction is decided once;
+COMPLETE_* follows only when every marker is durable; a request with a fenced epoch never succeeds. `decide → append`
+runs to completion even if the request that started it is cancelled.
 
 While EndTxn(commit) waits for records, the transaction accepts no batches. So what is found durable stays so until the
 decision, and a producer that keeps writing cannot delay the commit.
@@ -277,8 +277,11 @@ class TransactionCoordinator(TransactionCore):
                 closed = entry.closed
                 try:
                     await self._until_durable(entry.metadata)
+                except asyncio.CancelledError:
+                    entry.reopen(closed)  # the connection is closed, so that nobody may ever commit
+                    raise
                 except KafkaError as error:
-                    entry.closed = None
+                    entry.reopen(closed)
                     identity = ProducerIdentity(producer_id, producer_epoch)
                     self.events.refused(
                         transactional_id, error.code, by, identity=identity, entry=entry, reason=str(error)

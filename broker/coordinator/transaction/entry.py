@@ -40,6 +40,11 @@ class TransactionEntry:
         """Whether the next transition can be decided: none is pending, and no decided transaction is incomplete."""
         return self.pending is None and not self.metadata.state.is_prepare
 
+    def reopen(self, closed: object | None) -> None:
+        """Let the ongoing transaction accept batches again, if it was closed with the object `closed`."""
+        if self.closed is closed:
+            self.closed = None
+
     def wake(self) -> None:
         """Wake the requests that wait for this transactional id. They then check the state again."""
         waiters, self.waiters = self.waiters, None

@@ -149,6 +149,20 @@ def test_no_partition_joins_a_transaction_whose_commit_waits_for_records() -> No
     on_a_slow_disk(work)
 
 
+def test_a_commit_that_was_given_up_while_it_waited_for_records_keeps_no_batches_out() -> None:
+    async def work(broker: BrokerNode) -> None:
+        who = await open_transaction(broker, flushed=False)
+        ending = begin_commit(broker, who)
+        await asyncio.sleep(0)  # the request begins to wait
+        assert await produced(broker, who, sequence=1, version=12) is CONCURRENT
+        ending.cancel()
+        await asyncio.wait([ending])
+        assert await produced(broker, who, sequence=1, version=12) is ErrorCode.NONE
+        await begin_commit(broker, who)
+
+    on_a_slow_disk(work)
+
+
 def test_batch_joins_the_next_transaction_after_a_commit_has_waited_for_records() -> None:
     async def work(broker: BrokerNode) -> None:
         who = await open_transaction(broker, flushed=False)
