@@ -534,6 +534,24 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         doc="Accepted without effect, because a partition has a single replica: no other leader can be elected.",
         dynamic=True,
     )
+    leader_replication_throttled_rate: int = long(
+        INT64_MAX,
+        at_least(0),
+        doc="Accepted without effect, because a partition has a single replica.",
+        dynamic=True,
+    )
+    follower_replication_throttled_rate: int = long(
+        INT64_MAX,
+        at_least(0),
+        doc="Accepted without effect, because a partition has a single replica.",
+        dynamic=True,
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = long(
+        INT64_MAX,
+        at_least(0),
+        doc="Accepted without effect, because there is one data directory.",
+        dynamic=True,
+    )
 
     # log
     log_dirs: str = text("/tmp/oncelog", doc="The path of the data directory.", aliases=("log.dir", "data.dir"))

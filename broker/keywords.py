@@ -345,6 +345,12 @@ class BrokerKeywords(TypedDict, total=False):
     """Accepted without effect, because batches are stored as the producer compressed them."""
     unclean_leader_election_enable: bool
     """Accepted without effect, because a partition has a single replica: no other leader can be elected."""
+    leader_replication_throttled_rate: int
+    """Accepted without effect, because a partition has a single replica."""
+    follower_replication_throttled_rate: int
+    """Accepted without effect, because a partition has a single replica."""
+    replica_alter_log_dirs_io_max_bytes_per_second: int
+    """Accepted without effect, because there is one data directory."""
     log_dirs: str
     """The path of the data directory."""
     durability: Literal["flush", "os"]

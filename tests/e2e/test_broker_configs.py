@@ -167,6 +167,8 @@ async def test_the_settings_that_can_change_are_those_of_kafka(bootstrap: str) -
 
 CHANGEABLE = (
     *("compression.gzip.level", "compression.lz4.level", "compression.type", "compression.zstd.level"),
+    *("follower.replication.throttled.rate", "leader.replication.throttled.rate"),
+    "replica.alter.log.dirs.io.max.bytes.per.second",
     *("log.cleaner.delete.retention.ms", "log.cleaner.max.compaction.lag.ms", "log.cleaner.min.cleanable.ratio"),
     *("log.cleaner.min.compaction.lag.ms", "log.cleanup.policy", "log.flush.interval.messages"),
     *("log.flush.interval.ms", "log.index.interval.bytes", "log.index.size.max.bytes"),
