@@ -1,8 +1,8 @@
 """The aborted transactions of one segment in memory, in the order of their markers.
 
 A read looks up the few transactions that overlap its range, among up to a million. If a transaction was open for long,
-all transactions that were aborted meanwhile may overlap a range after its beginning, and must be examined. So the index
-records for each block of entries what shows whether any of them can overlap a range.
+all transactions that were aborted meanwhile may overlap a range after its beginning, and must be examined. So for each
+block of entries, the index records two offsets. They show whether any entry of the block can overlap a range.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _last_offset = attrgetter("last_offset")
 class AbortedIndex(list[AbortedTxn]):
     """A list of aborted transactions with rising last offsets; change it only by `append`.
 
-    For each block that is full, `_first` has the smallest first offset, and `_stable` the largest last stable offset.
+    For each full block, `_first` has the smallest first offset, and `_stable` the largest last stable offset.
     """
 
     __slots__ = ("_first", "_stable")

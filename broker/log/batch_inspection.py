@@ -8,8 +8,8 @@ them to the result.
 
 Memory: a batch that expands beyond AT_ONCE_BYTES waits for one of a few slots. So all inspections together hold at most
 (slots x max.decompressed.bytes) of decompressed records. The traceback of an error keeps the variables of all functions
-that it passed, so also the records. Therefore a CorruptBatch never leaves an Inspection, not even as the context of
-the KafkaError: the KafkaError is raised outside of the `except` block.
+that the error passed through, including the records. Therefore a CorruptBatch never leaves an Inspection, not even as
+the context of the KafkaError: the KafkaError is raised outside of the `except` block.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Inspection:
         raise refusal
 
     def _begin(self, max_bytes: int) -> bool:
-        """Decompress at most `max_bytes` and begin the walk; return True if a few plain records are checked already."""
+        """Decompress at most `max_bytes` and begin the walk. Return True if all (few, plain) records are checked."""
         header = self.header
         codec = header.compression
         if codec:

@@ -71,7 +71,7 @@ def walk_headers(file: File, start: int, end: int) -> Iterator[tuple[int, BatchH
 
 
 def first_last_offset(data: Buffer) -> int:
-    """Return the last offset of the first batch in `data`, as its header has it; -1 if the header is cut off."""
+    """Return the last offset that the header of the first batch in `data` states; -1 if the header is cut off."""
     if len(data) < HEADER_SIZE:
         return -1
     base_offset, _, _, last_offset_delta = _unpack_extent(data)

@@ -1,8 +1,8 @@
 """Compact logs (KIP-58, KIP-534): keep the newest record of each key, and remove expired tombstones.
 
-Owns the decision which records to keep, and the crash-safe replacement of segments. Compacts only finished segments
-below the last stable offset, so it never changes open transactions. Kept records keep their offsets, so a log can be
-compacted while it is being read.
+Decides which records to keep, and replaces segments in a crash-safe way. Compacts only finished segments below the last
+stable offset, so it never changes open transactions. Kept records keep their offsets, so a log can be compacted while
+it is being read.
 
 * Records of aborted transactions are removed at once.
 * A tombstone gets a delete horizon (now + delete.retention.ms, in the batch header) at its first compaction, and is
@@ -21,8 +21,8 @@ older release without a check of its records, is larger than today's limits for 
 available. It may contain any key, so tombstones after it are kept, too.
 
 `plan` and `replace` run on the event loop's thread. `map_keys`, `clean_group` and `publish` may run in any thread, and
-`stop` interrupts `map_keys` and `clean_group` between two batches. In memory are the keys, and one batch before and
-after its compaction.
+`stop` interrupts `map_keys` and `clean_group` between two batches. Memory holds the keys, and one batch at a time in
+its old and its new form.
 """
 
 from __future__ import annotations
@@ -374,7 +374,7 @@ class Cleaner:
     def _keep_records(
         self, plan: CleaningPlan, header: BatchHeader, batch: memoryview, *, must_stay: bool
     ) -> bytes | memoryview | None:
-        """Return a data batch without expired tombstones and records whose keys have newer ones; None if none is left.
+        """Return a data batch without expired tombstones and superseded records; None if no record is left.
 
         With `must_stay`, return a batch without records instead of None.
         """
@@ -512,7 +512,7 @@ class Cleaner:
 def _group(segments: list[tuple[LogSegment, int]], max_bytes: int) -> list[SegmentGroup]:
     """Group adjacent segments that fit into one segment, a limited number of them.
 
-    Groups without a single byte are left out.
+    Empty groups are left out.
     """
     groups: list[SegmentGroup] = []
     members: list[LogSegment] = []

@@ -90,7 +90,7 @@ class DataDirectory:
         A start with the same boot id need not check them again.
         """
         if not self.same_boot:
-            with suppress(OSError):  # for example a full disk: the next start then checks as after a loss of power
+            with suppress(OSError):  # for example a full disk: the next start checks as it does after a loss of power
                 write_file(self._fs, f"{self.path}/{BOOT_ID}", self._fs.boot_id().encode())
 
     def in_place(self) -> bool:

@@ -1,5 +1,6 @@
-"""Define the names of the files in a data directory. Where Kafka has the same file, the name is Kafka's.
-So Kafka's tools can read these files.
+"""Define the names of the files in a data directory.
+
+A file that Kafka has, too, has Kafka's name, so that Kafka's tools can read it.
 
     <topic>-<partition>/                       one partition
         <base offset, 20 digits>.log           record batches
@@ -81,7 +82,7 @@ def partition_directory(topic: str, partition: int) -> str:
 
 
 def deleted_directory(topic: str, partition: int, unique: str) -> str:
-    """Return the name that a partition's directory has while it is deleted.
+    """Return the name that a partition's directory has while it is being deleted.
 
     `unique` makes it differ from earlier names. A file name has at most 255 bytes, so the partition's name may be
     shortened.

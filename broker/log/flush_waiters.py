@@ -1,4 +1,4 @@
-"""Keep the futures of those who wait until the batches of one log are on disk.
+"""Keep the futures of the callers that wait until the batches of one log are on disk.
 
 Owns one future for the flush that is under way and one for the next flush: all who wait for the same flush share its
 future. Does not know what a flush covers: `LogFiles` chooses the flush to wait for.
@@ -38,7 +38,7 @@ class FlushWaiters:
         return self._next is not None
 
     def begin(self) -> None:
-        """Note that the next flush has begun and is now the current one."""
+        """Record that the next flush has begun and is now the current one."""
         self._current, self._next = self._next, None
 
     def succeed(self) -> None:

@@ -163,7 +163,7 @@ class Rounds(Protocol):
         """Whether a round can be written, now or after the one that is being written."""
 
     def log_failed(self, log: Any) -> None:
-        """Note that a log has failed. It never syncs its files again."""
+        """Record that a log has failed. It never syncs its files again."""
 
     def want(self) -> None:
         """Make the journal ready for rounds if it is not: rounds would now save syncs."""
@@ -255,7 +255,7 @@ class LogFlusher:
         return future
 
     def log_failed(self, log: Flushable) -> None:
-        """Note that a log has failed."""
+        """Record that a log has failed."""
         self.discarded(log)
         if self.journal is not None:
             self.journal.log_failed(log)
@@ -419,7 +419,7 @@ class LogFlusher:
         self._threads.start(Lane.FLUSH, partial(task.run, self._fs), partial(self._flushed, log, task))
 
     def _flushed(self, log: Flushable, task: FlushTask, error: BaseException | None) -> None:
-        """Handle the end of a flush: tell the log, and begin the next flushes."""
+        """Handle the end of a flush: notify the log, and begin the next flushes."""
         again = self._flushing.pop(log, None)
         if not self._failed:
             if error is None:
@@ -441,7 +441,7 @@ class LogFlusher:
         self._rest()
 
     def _finish(self, log: Flushable, task: FlushTask) -> None:
-        """Tell the log that a flush has succeeded; if this raises, the flush counts as failed."""
+        """Notify the log that a flush has succeeded; if this raises, the flush counts as failed."""
         try:
             log.finish_flush(task)
         except Exception as error:  # the log's waiters must neither wait forever nor get an acknowledgement
@@ -484,7 +484,7 @@ class LogFlusher:
     # --- housekeeping ------------------------------------------------------------------------------------------------
 
     def _job_done(self, what: str, future: asyncio.Future[None]) -> None:
-        """Note that a job has succeeded, and complete its future."""
+        """Record that a job has succeeded, and complete its future."""
         self._undone.pop(what, None)
         self._episodes.succeeded(what)
         if not future.done():

@@ -9,7 +9,7 @@ No file is created until several logs have to be flushed at the same time (`want
 Lifecycle of a file: created and filled with zeros → written, one batch at a time → full → *settled*, that is, every log
 with bytes in it has synced its own files → removed. While a file is written, the one before it is settled, a few logs
 at a time, so that no flush waits for these syncs. If a log with bytes in it has failed, only the journal has these
-bytes. They are copied to a file of this log alone, which stays until the next start or until the partition is deleted.
+bytes. They are copied to a file for this log alone, which stays until the next start or until the partition is deleted.
 
 Rules:
 
@@ -254,7 +254,7 @@ class Journal:
         voids: list[tuple[Void, asyncio.Future[None]]],
         run: asyncio.Future[None],
     ) -> None:
-        """Note the end of a write; after a failure, continue in another file."""
+        """Handle the end of a write; after a failure, continue in another file."""
         self._is_writing = False
         error = run.exception()
         if error is None:
@@ -355,7 +355,7 @@ class Journal:
         return any(live.lowest.get(name, below) < below for live in self._files)
 
     def _forgotten(self, voids: Sequence[Void]) -> None:
-        """Note that voids are on disk."""
+        """Record that voids are on disk."""
         for live in self._files:
             for name, below in voids:
                 if live.lowest.get(name, EVERYTHING) >= below:
@@ -430,7 +430,7 @@ class Journal:
         return run
 
     def _settled(self, log: JournaledLog, task: FlushTask, run: asyncio.Future[None]) -> None:
-        """Note that a log has synced its files, or failed to."""
+        """Record that a log has synced its files, or failed to."""
         self._settling -= 1
         error = run.exception()
         if error is None or isinstance(error, OSError):
@@ -445,7 +445,7 @@ class Journal:
             self._continue()
 
     def log_failed(self, log: JournaledLog) -> None:
-        """Note that a log has failed. It never syncs its files again, so no file is kept for its entries."""
+        """Record that a log has failed. It never syncs its files again, so no file is kept for its entries."""
         if not self._is_closed:
             self._failed.append(log)
             self._continue()
@@ -482,7 +482,7 @@ class Journal:
         return live.copies[name]
 
     def _copied(self, live: LiveFile, failed: Sequence[JournaledLog], run: asyncio.Future[None]) -> None:
-        """Note that the entries of failed logs are in files of their own."""
+        """Record that the entries of failed logs are in files of their own."""
         self._copying = None
         error = run.exception()
         if error is None:
@@ -554,7 +554,7 @@ class Journal:
         self._run(job).add_done_callback(self._created)
 
     def _created(self, run: asyncio.Future[JournalFile]) -> None:
-        """Take note of a new file. If its creation has failed, repeat it later; fail voids if no file is in use."""
+        """Handle the end of the creation of a file. If it failed, repeat it later; fail voids if no file is in use."""
         self._is_creating = False
         error = run.exception()
         if error is None:

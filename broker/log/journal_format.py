@@ -195,7 +195,7 @@ def decode_batch(content: memoryview, position: int, file_id: bytes | None) -> t
 
 
 def _decode_lists(content: memoryview, at: int, data: int) -> tuple[tuple[Entry, ...], tuple[Void, ...]]:
-    """Return the entries and voids of a frame, whose checksum is right. The bytes of the entries begin at `data`."""
+    """Return the entries and voids of a frame with a valid checksum. The bytes of the entries begin at `data`."""
     entries = []
     (count,) = _COUNT.unpack_from(content, at)
     at += _COUNT.size

@@ -59,9 +59,9 @@ class JournalDamaged(Exception):
         self.position = position
         place = f"at byte {position}" if position >= 0 else "at its end"
         super().__init__(
-            f"{path} is damaged {place}. It has acknowledged records, and it is not known of which partitions. Restore"
-            " the file from a copy, or run `oncelog log repair` on the data directory, which redoes the rest of the"
-            " journal"
+            f"{path} is damaged {place}. It has acknowledged records, but it is not known which partitions they belong"
+            " to. Restore the file from a copy, or run `oncelog log repair` on the data directory, which redoes the"
+            " rest of the journal"
         )
 
 

@@ -12,7 +12,7 @@ from .read_only_files import ReadOnlyFile, ReadOnlyFileSystem
 
 
 class RedoneFile(ReadOnlyFile):
-    """A segment's `.log` file in which the entries of the journal are written."""
+    """A segment's `.log` file, read as if the entries of the journal had been written into it."""
 
     __slots__ = ("_entries",)
 
@@ -36,7 +36,7 @@ class RedoneFile(ReadOnlyFile):
 
 
 class RedoneFileSystem(ReadOnlyFileSystem):
-    """The file system `fs` with the entries of `journal` in the files of the partitions. Nothing can be changed."""
+    """The file system `fs`, read as if the entries of `journal` had been written into the files. It is read-only."""
 
     __slots__ = ("_patches",)
 

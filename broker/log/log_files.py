@@ -147,7 +147,7 @@ class LogFiles:
     # --- what needs a sync -------------------------------------------------------------------------------------------
 
     def appended(self, end_offset: int) -> None:
-        """Note that the batches up to `end_offset` are written to the active segment.
+        """Record that the batches up to `end_offset` have been written to the active segment.
 
         Request a flush; with durability "os" advance the high watermark at once instead.
         """
@@ -458,7 +458,7 @@ class LogFiles:
         self._offsets.call_listeners()
 
     def disk_failed(self, error: OSError) -> KafkaError:
-        """Take the log offline after an error that leaves unknown what is on disk; return the error for writers."""
+        """Take the log offline, because `error` makes it unknown what is on disk; return the error for writers."""
         failure = storage_error(
             f"{self.name}: writing to {self.directory} failed: {error}. The partition does not accept writes until the"
             " broker is restarted; check the disk first"
@@ -469,7 +469,7 @@ class LogFiles:
         return failure
 
     def readable_end(self, limit: int) -> int:
-        """Return the offset up to which readers may see, at most `limit`: if the log is offline, the flushed offset.
+        """Return the offset up to which readers may see: `limit`, or at most the flushed offset if the log is offline.
 
         Raises KafkaError if the log is closed.
         """

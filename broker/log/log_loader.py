@@ -11,7 +11,8 @@ cuts off a torn tail, and rebuilds indexes and producer state. Rules:
 * The active segment's indexes and the producer state are loaded from the files that `SavedState` wrote last. The
   batches after the saved state are scanned. This happens after a clean stop, too, because a stop does not save the
   state for the sake of a few new batches (`unsaved_bytes`).
-* Segments and batches follow each other, and segments of deleted records do not count, as in `offset_rules.py`.
+* `offset_rules.py` decides which segments count (not those of deleted records), and which offsets may follow each
+  other.
 * From the recovery point on, every checksum is verified. The log ends at the first byte that begins no valid batch, or
   where segments do not join, if a torn write can explain it. A killed process tears only its last write. So a valid
   batch after the damage, but not inside the torn write (`batch_search.py`), means that the file is damaged, and the
@@ -93,7 +94,8 @@ class LoadPoint:
     since the last start of a broker, so that no written byte can have been lost. `cleaned_to`: compaction has left no
     gaps from this offset on in the last segment; None if it is not known. `unsynced_from`: from this offset on, records
     may be in the page cache alone, after a sync that failed. `unread`: the path of a file that cannot be read and may
-    have a higher `recovery_point`; empty if there is none. If there is one, no damage is taken for a torn write.
+    have a higher `recovery_point`; empty if there is none. If there is such a file, damage is never treated as a torn
+    write.
     """
 
     clean: bool = False
@@ -302,7 +304,7 @@ class _Loader:
         return end_offset
 
     def _end_sound_part(self, damage: CorruptLog, start: int, end_offset: int) -> int:
-        """Load the remaining state that reads up to the damage need; return the offset of the damage.
+        """Load the rest of the state that is needed to read up to the damage; return the offset of the damage.
 
         Raises `damage` if no record precedes it, or if the sound part does not end there.
         """
@@ -343,7 +345,7 @@ class _Loader:
     def _check_beginning(self, start: int) -> None:
         """Raise CorruptLog if the first segments are missing.
 
-        Records are deleted only after the new log start offset `start` was recorded, so no deletion explains the loss.
+        Records are deleted only once the new log start offset `start` is recorded, so no deletion explains the loss.
         """
         if not self.segments and self.recovery_point > start:
             reason = f"the partition has no segment, but was on disk up to offset {self.recovery_point}"

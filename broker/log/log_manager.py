@@ -475,7 +475,7 @@ class LogManager:
         self._drop_recovery_points({key})
 
     def holdings(self, besides: TopicPartition) -> str | None:
-        """Return the name of a known partition other than `besides`, be it offline or lost; None if there is none."""
+        """Return the name of a known partition (even offline or lost) other than `besides`; None if there is none."""
         known = {*self._logs, *self.offline, *self.lost} - {besides}
         return partition_directory(*min(known)) if known else None
 
@@ -599,7 +599,9 @@ class LogManager:
             self.forget(key)  # the lost partition belonged to a deleted topic of the same name
         path = f"{self.path}/{partition_directory(topic, partition)}"
         if key in self._undeleted:
-            raise storage_error(f"{path} cannot be created: the partition with this name has not been deleted yet")
+            raise storage_error(
+                f"{path} cannot be created: an earlier partition with this name is still being deleted. Try again later"
+            )
         if self._journal is not None and self._journal.mentions(partition_directory(topic, partition)):
             raise storage_error(
                 f"{path} cannot be created yet, because the journal has records of a deleted partition with this name."
@@ -706,7 +708,7 @@ class LogManager:
         return doomed
 
     async def _forget_deleted(self, keys: set[TopicPartition]) -> None:
-        """Remove deleted partitions from the checkpoints. If that fails, as on a full disk, `create` repeats it."""
+        """Remove deleted partitions from the checkpoints. If that fails (a full disk), `create` repeats it."""
         if self._flusher is None:
             return
         if not keys.isdisjoint(self._written_recovery_points):
@@ -1093,7 +1095,7 @@ class LogManager:
         await self._flusher.submit(self._write_new_cleaner_offsets, "cleaner offset checkpoint")
 
     async def _unless_stopped(self, waiting: Awaitable[T]) -> T:
-        """Await the result of `waiting`, which a full disk may delay without end.
+        """Await `waiting`, which a full disk may delay indefinitely, and return its result.
 
         Raise CleaningStopped if a stop begins first.
         """
@@ -1110,7 +1112,7 @@ class LogManager:
     async def stop(self) -> None:
         """Flush and close all logs and release the directory's lock, so that the next start needs no recovery.
 
-        Do nothing if the directory is not open. Failures are logged; the next start then recovers as after a crash.
+        Do nothing if the directory is not open. Failures are logged; the next start recovers as it does after a crash.
         """
         if not self._opened:
             return
@@ -1159,7 +1161,7 @@ class LogManager:
                     await self._journal.remove_all()
                 self.checkpoints.write(RECOVERY_POINTS, points)
                 self.directory.write_clean_shutdown(unclean)
-        except Exception as error:  # the next start recovers as after a crash
+        except Exception as error:  # the next start recovers as it does after a crash
             logger.error("clean shutdown not recorded", directory=self.path, error=repr(error))
         self._let_go()
 

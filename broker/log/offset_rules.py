@@ -64,7 +64,7 @@ class OffsetRules:
         return following is None or base_offset < following
 
     def is_leftover(self, end_offset: int, following: int | None) -> bool:
-        """Whether the bytes after the last valid batch of a segment, which ends at `end_offset`, are no live records.
+        """Whether the bytes after the last valid batch of a segment, which ends at `end_offset`, hold no live records.
 
         All records of the segment precede them, or are deleted.
         """

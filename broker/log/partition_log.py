@@ -208,7 +208,7 @@ class PartitionLog:
         if leader_epoch < self._owner_epoch:
             raise KafkaError(
                 ErrorCode.FENCED_LEADER_EPOCH,
-                f"{self.name}: leader epoch {leader_epoch} is outdated, the current one is {self._owner_epoch}",
+                f"{self.name}: leader epoch {leader_epoch} is outdated: the current one is {self._owner_epoch}",
             )
         self._owner_epoch = leader_epoch
         self.leader_epochs.assign(leader_epoch, self.offsets.log_end_offset)
@@ -324,7 +324,7 @@ class PartitionLog:
         if leader_epoch < self._owner_epoch:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"{self.name}: leader epoch {leader_epoch} is outdated, the current one is {self._owner_epoch};"
+                f"{self.name}: leader epoch {leader_epoch} is outdated: the current one is {self._owner_epoch};"
                 " refresh the metadata to find the leader",
             )
         config = self.config

@@ -209,7 +209,7 @@ class ProducerStateManager:
             entry.last_seen = now
 
     def expire(self, now: float, expiration_ms: int) -> Steps[list[int]]:
-        """Forget the producers that were idle for `expiration_ms` and have no open transaction; return their ids.
+        """Forget the producers that have been idle for `expiration_ms` and have no open transaction; return their ids.
 
         `now` is the time of the monotonic clock in seconds, so that jumps of the wall clock have no effect.
         """

@@ -1,9 +1,9 @@
 """Serve the sound part of a damaged log, that is, the records before the damage, read-only.
 
-`load_sound_part` creates the log. This module owns the responses at the end of the sound part. The records after it
-exist or existed, but cannot be read. So a request whose response could depend on them gets KAFKA_STORAGE_ERROR. It
-never gets "out of range", "not found" or "truncated", because the client would then skip or repeat records. It never
-gets an empty read either, because a consumer would then wait forever.
+`load_sound_part` creates the log. This module decides how requests are answered at the end of the sound part. The
+records after it exist or existed, but cannot be read. So a request whose response could depend on them gets
+KAFKA_STORAGE_ERROR. It never gets "out of range", "not found" or "truncated", because the client would then skip or
+repeat records. It never gets an empty read either, because a consumer would then wait forever.
 
 Invariants, at every moment:
 

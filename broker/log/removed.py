@@ -1,11 +1,11 @@
 """Keep the bytes that recovery and repair cut off a log, in the folder `removed/` of the data directory.
 
-Owns the names in this folder, and for how long its content is kept:
+Decides the names in this folder, and how long its content is kept:
 
 * `removed/<time>-torn/<partition>/` has the bytes that recovery cut off by itself. They were never acknowledged. At
   most about `MAX_TORN_BYTES` of one cut are kept. The broker removes them at its first start after `TORN_RETENTION_MS`.
 * `removed/<time>-repair/<partition>/` has the bytes that `oncelog log repair` cut off. They may have been acknowledged,
-  so the broker never removes them: only a person does.
+  so the broker never removes them. An operator has to.
 
 The broker never reads these files.
 """

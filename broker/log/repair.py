@@ -138,9 +138,9 @@ def _redo(directory: str, fs: FileSystem, now_ms: int) -> list[Damage]:
     journal, damages = _read_journal(directory, fs)
     if journal.damage is not None and journal.same_boot:
         raise DataDirectoryError(
-            f"the journal in {directory} is damaged, but the operating system was not restarted since it was written,"
-            " so its records are still in the page cache. Start the broker, which writes them to the disk, stop it, and"
-            " then repair the directory"
+            f"the journal in {directory} is damaged. The operating system has not been restarted since the journal was"
+            " written, so its records are still in the page cache. Start the broker: it writes the records to disk."
+            " Then stop the broker and repair the directory"
         )
     journal.redo(fs)
     for error in journal.failures.values():
@@ -257,7 +257,7 @@ def _inspect_partition(
     of_kafka: KafkaSegments,
     fs: FileSystem,
 ) -> Iterator[Damage]:
-    """Yield the damage of a partition: of its beginning, if that costs no live record, and the one at which it ends.
+    """Yield the damage of a partition: damage to its beginning that costs no live record, then the damage at its end.
 
     `start_offset` and `cleaned_to`: the partition's log start offset and cleaner offset in the checkpoints; None if not
     known.
@@ -321,7 +321,7 @@ def _inspect_partition(
 def _sound_end(
     segment: LogSegment, start: int, end_offset: int, following: int | None, rules: OffsetRules
 ) -> tuple[int, BrokenBatch | None]:
-    """Verify the batches of a segment from byte `start` (offset `end_offset`) on. The next one begins at `following`.
+    """Verify a segment's batches from byte `start` (offset `end_offset`) on. The next segment begins at `following`.
 
     Return (the end offset of the sound batches, the error of the first one that is not sound or None). If a batch steps
     back into a gap that compaction may have left just before, then the batch after the gap has the wrong offset.
@@ -367,7 +367,7 @@ def _first_live(segment: LogSegment, broken: BrokenBatch, end_offset: int, start
 def _damage(
     topic: str, partition: int, segments: list[LogSegment], broken: BrokenBatch, end_offset: int, recovery_point: int
 ) -> Damage:
-    """Return the damage at which the log ends. It begins in the first of `segments`, and they have all that is lost."""
+    """Return the damage at which the log ends. It begins in the first of `segments`, which hold all that is lost."""
     batches, records = _whole_behind(segments[0], broken.position + 1)
     for later in segments[1:]:
         more = _whole_behind(later, 0)

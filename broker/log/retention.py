@@ -1,9 +1,8 @@
 """Delete the oldest segments of a log: by age, by size, or at a DeleteRecords request (KIP-107).
 
-Owns the moves of the log start offset, and the choice and the removal of segments. The new log start offset is on disk
-before the first file is removed. So a crash in between never leaves a hole, and the loader finishes the removal.
-Readers see the new log start offset immediately. Until it is on disk, a crash may undo the change. The active segment
-is never removed.
+Moves the log start offset, and chooses and removes segments. The new log start offset is on disk before the first file
+is removed. So a crash in between never leaves a hole, and the loader finishes the removal. Readers see the new log
+start offset immediately. Until it is on disk, a crash may undo the change. The active segment is never removed.
 
 Retention keeps records above the last stable offset: otherwise records of an open transaction would be deleted before
 any read_committed reader could see them. (Kafka keeps only records above the high watermark.) DeleteRecords may delete
@@ -76,7 +75,7 @@ class Retention:
         self._removed: dict[LogSegment, None] = {}
 
     def apply(self, config: LogConfig, now_ms: int) -> int:
-        """Apply the settings of retention, and return the number of segments deleted. A failed log is left alone.
+        """Apply the retention settings, and return the number of segments deleted. A failed log is left alone.
 
         The age of records is measured by the wall clock `now_ms`, as in Kafka. The active segment is rolled first if it
         is too old, so that it can be deleted. Raises KAFKA_STORAGE_ERROR.

@@ -1,8 +1,8 @@
-"""Save what a log has in memory only, so that the next start need not rebuild it from the batches.
+"""Save the state that a log has only in memory, so that the next start need not rebuild it from the batches.
 
-Owns how much of the active segment the saved state covers, and the decision when saving is due. The state consists of
-the indexes of the active segment, the leader epochs and the state of the producers, which `SnapshotWriter` writes. None
-of it is needed after a crash: recovery scans the batches that the saved state does not cover.
+Records how much of the active segment the saved state covers, and decides when saving is due. The state consists of the
+indexes of the active segment, the leader epochs and the state of the producers, which `SnapshotWriter` writes. None of
+it is needed after a crash: recovery scans the batches that the saved state does not cover.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SavedState:
         self.save(sync=replaces is not None, replaces=replaces)
 
     def rolled(self) -> None:
-        """Note that the active segment is a new, empty one."""
+        """Record that the active segment is a new, empty one."""
         self._saved_bytes = 0
 
     @property

@@ -489,8 +489,7 @@ class LogSegment:
 
         Set `size` to the covered bytes, and return the offset after the last covered batch. Raises CorruptIndex if the
         files are damaged, or if they do not record how many bytes they cover, like those of older releases and of
-        Kafka; raises
-        BrokenBatch, OSError.
+        Kafka. Raises BrokenBatch, OSError.
         """
         self.size = self._fs.file_size(self.path())
         self._written = _NOTHING_WRITTEN

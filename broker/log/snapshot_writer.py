@@ -1,6 +1,6 @@
 """Write the snapshots of a log's producers in a thread, because a snapshot of very many producers takes a long time.
 
-Owns the snapshots that were begun and are not written yet, their limit, and the rebuilding of a missing snapshot.
+Owns the snapshots that have been begun but not written yet, and their limit. Also rebuilds a missing snapshot.
 
 A snapshot may be written long after it was begun, or never, if the broker is killed before. Recovery does not need this
 snapshot: it replays the batches from an older snapshot on, or from the first segment on. So a snapshot is never removed
@@ -135,7 +135,7 @@ class SnapshotWriter:
 
     @property
     def are_pending(self) -> bool:
-        """Whether a snapshot that was begun is not written yet."""
+        """Whether a snapshot has been begun but not written yet."""
         self._collect()
         return bool(self._pending)
 

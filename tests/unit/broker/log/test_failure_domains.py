@@ -559,7 +559,7 @@ async def test_a_partition_is_not_made_anew_before_its_deletion_has_succeeded(
     fs.fail("rename")
     with pytest.raises(KafkaError):
         await manager.delete([("t", 0)])
-    with pytest.raises(KafkaError, match="not been deleted yet"):
+    with pytest.raises(KafkaError, match="still being deleted"):
         manager.create("t", 0, CONFIG)
     await manager.delete([("t", 0)])
     assert manager.create("t", 0, CONFIG).log_end_offset == 0
