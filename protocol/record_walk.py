@@ -77,7 +77,9 @@ class RecordLimits(NamedTuple):
         if not 0 < record_count * MIN_RECORD_SIZE <= size:
             raise CorruptBatch(f"{record_count} records do not fit into the {size} bytes of a batch")
         if record_count > self.batch_objects:
-            raise BatchBudgetExceeded(f"a batch has {record_count} records, at most {self.batch_objects} are allowed")
+            raise BatchBudgetExceeded(
+                f"a batch has {record_count} records, but at most {self.batch_objects} are allowed"
+            )
 
 
 DEFAULT_LIMITS: Final = RecordLimits()
@@ -87,7 +89,7 @@ class RecordWalk:
     """One pass over the decompressed records of a batch from a client.
 
     After `advance` has returned True, `min_timestamp` and `max_timestamp` are those of the records in ms, and
-    `null_keys` lists the indexes of the first records without a key.
+    `null_keys` lists the indexes of the records without a key, up to a limit.
     """
 
     __slots__ = (
@@ -203,7 +205,7 @@ class RecordWalk:
             else:
                 delta, at = read_varint(data, at)
             if delta != index << 1:
-                raise CorruptBatch(f"record {index} has offset delta {(delta >> 1) ^ -(delta & 1)}")
+                raise CorruptBatch(f"record {index} has offset delta {(delta >> 1) ^ -(delta & 1)} instead of {index}")
 
             length = data[at]
             if length < 0x80:
@@ -270,7 +272,7 @@ class RecordWalk:
         self._objects += count
         limits = self._limits
         if count > limits.record_headers:
-            raise CorruptBatch(f"record {index} has {count} headers, at most {limits.record_headers} are allowed")
+            raise CorruptBatch(f"record {index} has {count} headers, but at most {limits.record_headers} are allowed")
         if self._objects > limits.batch_objects:
             raise BatchBudgetExceeded(f"a batch has more than {limits.batch_objects} records and headers")
         for _ in range(count):

@@ -57,7 +57,7 @@ class Versions:
     @staticmethod
     @cache
     def parse(text: str) -> Versions:
-        """Parse "3", "3+", "0-7" or "none". Raises ValueError for other texts."""
+        """Parse "3", "3+", "0-7" or "none". Raises ValueError for any other string."""
         if text == "none":
             return NO_VERSIONS
         if text.endswith("+"):

@@ -47,8 +47,8 @@ class WritableTxnMarker(Struct):
 
 @request(key=27, versions="1", flexible="1+")
 class WriteTxnMarkersRequest(Request[WriteTxnMarkersResponse]):
-    """Tells partition leaders to end transactions with commit or abort markers (KIP-98). Brokers send it, and tools
-    that end hanging transactions (KIP-664).
+    """Tells partition leaders to end transactions with commit or abort markers (KIP-98). Brokers send it, and so do
+    tools that end hanging transactions (KIP-664).
     """
 
     markers: list[WritableTxnMarker] = array(WritableTxnMarker, "0+")
