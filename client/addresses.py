@@ -13,7 +13,7 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+_-]*://")
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return the host and port of an address; raises ValueError, with a message to be put after the address."""
+    """Return the host and port of an address. Raises ValueError, with a message to be put after the address."""
     if not _is_address(text):
         raise ValueError(f"is not host:port: {_hint(text)}")
     host, _, port = text.rpartition(":")

@@ -1,4 +1,4 @@
-"""What a cancellation means for a client: whether it is one, and how long closing then waits for the broker.
+"""Recognise the cancellation of a client's task, and bound how long closing the client then waits for the broker.
 
 `asyncio.timeout` and `TaskGroup` cancel a task once. They do not cancel it again while `__aexit__` awaits, so
 `__aexit__` must bound its own waits: a broker that does not respond must not hold up the caller.
@@ -13,10 +13,10 @@ from .config import ClientConfig
 
 
 def is_cancelling() -> bool:
-    """Return whether the current task was asked to cancel.
+    """Return whether the current task has been asked to cancel.
 
-    If it was not, a CancelledError in it comes from a future that someone else has cancelled. Raised further, it would
-    end the task silently.
+    If not, a CancelledError in the task comes from a future that other code has cancelled. If that error left the task,
+    it would end the task silently.
     """
     current = asyncio.current_task()
     return current is not None and current.cancelling() > 0

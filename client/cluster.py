@@ -266,7 +266,7 @@ class Cluster:
         return await self._connections.connection(node, channel)
 
     async def any_connection(self, timeout_s: float) -> Connection:
-        """Return an open connection to any node; raises KafkaTimeoutError after the timeout."""
+        """Return an open connection to any node. Raises KafkaTimeoutError after the timeout."""
         return await self.retrying(lambda: self.connection(self.any_node()), timeout_s, "reach a broker")
 
     def any_node(self) -> int:
@@ -314,7 +314,7 @@ class Cluster:
         *,
         final: type[KafkaError] | tuple[type[KafkaError], ...] = (),
     ) -> T:
-        """Call `ask` repeatedly while it fails with a retriable error; raises KafkaTimeoutError after the timeout.
+        """Call `ask` repeatedly while it fails with a retriable error. Raises KafkaTimeoutError after the timeout.
 
         Errors of a type in `final` are raised at once, even if they are retriable. `what` completes "could not …" in
         the message of the KafkaTimeoutError.

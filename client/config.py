@@ -55,7 +55,7 @@ _REFUSED: Final[Mapping[str, str]] = {
 
 
 def _addresses(value: object) -> tuple[str, ...]:
-    """Parse bootstrap.servers; raises ConfigError that names the wrong address."""
+    """Parse bootstrap.servers. Raises a ConfigError that names the invalid address."""
     name = "bootstrap.servers"
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, Iterable) or isinstance(items, bytes):
@@ -489,7 +489,9 @@ def _assignors(value: object) -> tuple[str, ...]:
         raise ValueError("is not a list of assignor names")
     names = tuple(_ASSIGNORS.get(str(item).strip(), "") for item in items)
     if not names or "" in names:
-        raise ValueError("is not a list of range, roundrobin, sticky, cooperative-sticky")
+        raise ValueError(
+            "is not a list of assignors: choose one or more of range, roundrobin, sticky, cooperative-sticky"
+        )
     return tuple(dict.fromkeys(names))
 
 

@@ -210,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
         return connection
 
     async def _connect_with_tls(self, host: str, port: int, context: ssl.SSLContext) -> None:
-        """Connect and shake hands. Raises OSError (ssl.SSLError is one)."""
+        """Connect and do the TLS handshake. Raises OSError (ssl.SSLError is one)."""
         plain, _ = await self._loop.create_connection(asyncio.Protocol, host, port)
         reset = ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
         if plain.is_closing():
@@ -247,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
         return len(self._unanswered) + len(self._posted) + len(self._held or ())
 
     def version_of(self, request: type[Request[Any]], at_most: int = 32767) -> int:
-        """Return the newest version that client and broker both support; raises UnsupportedVersionError without one."""
+        """Return the newest version that client and broker both support. Raises UnsupportedVersionError without one."""
         return self.versions.version_of(request, at_most)
 
     def supports(self, request: type[Request[Any]], version: int) -> bool:
@@ -270,7 +270,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._request(request, version, timeout_s, self._held)
 
     async def call(self, request: Request[R], version: int | None = None, timeout_s: float | None = None) -> R:
-        """Send a request and return its response; raises the errors of `send` and of its future."""
+        """Send a request and return its response. Raises the errors of `send` and of its future."""
         return await self.send(request, version, timeout_s)
 
     def post(self, request: Request[Any], version: int | None = None) -> asyncio.Future[None]:
@@ -348,7 +348,7 @@ class Connection(asyncio.BufferedProtocol):
         return now if self._throttle is None else max(now, self._throttle.when())
 
     def _encoded(self, request: Request[Any], version: int) -> tuple[int, list[Buffer]]:
-        """Return a new correlation id and the request's bytes; raises NetworkError on a closed connection."""
+        """Return a new correlation id and the request's bytes. Raises NetworkError on a closed connection."""
         if self._transport is None:
             raise self._network_error()
         self._correlation_id = correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
@@ -572,7 +572,7 @@ class Connection(asyncio.BufferedProtocol):
         self._timer = self._loop.call_at(deadline, self._timer_fired)
 
     def _timer_fired(self) -> None:
-        """Expire late requests, but only after the bytes in the socket were read.
+        """Expire late requests, but only after the bytes in the socket have been read.
 
         A program that blocks the event loop may let a deadline pass while the response waits in the socket, and asyncio
         reads one buffer per poll.

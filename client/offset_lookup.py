@@ -1,7 +1,7 @@
 """Looks up offsets at the partitions' leaders with ListOffsets: the start, the end, or the first record since a time.
 
-The consumer and the admin client use these functions. A lookup is repeated after a leader has moved. Groups and
-positions are not known here.
+The consumer and the admin client use these functions. A lookup is repeated after a leader has moved. This module knows
+neither groups nor positions.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class ClientTable(Table):
     ignores_case: ClassVar[bool] = True
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **keywords: object) -> None:
-        """Build a table from a mapping and keywords, with dotted or underscored names; raises ConfigError."""
+        """Build a table from a mapping and keywords, with dotted or underscored names. Raises ConfigError."""
         client = type(self).__name__.removesuffix("Config")
         given = {str(name): value for name, value in mapping_of(config, client).items()}
         twice = {self.normal(name) for name in given} & {self.normal(name) for name in keywords}
@@ -84,7 +84,7 @@ class ClientTable(Table):
 
 
 def mapping_of(config: object, client: str) -> Mapping[str, object]:
-    """Return the mapping of settings that a client was given; raises TypeError, with an example, for another type."""
+    """Return the mapping of settings that a client was given. Raises TypeError, with an example, for another type."""
     if config is None:
         return {}
     if isinstance(config, Mapping):

@@ -35,7 +35,7 @@ def without_none(**arguments: object) -> dict[str, Any]:
 
 
 def topic_of(topic: object) -> str:
-    """Return a topic's name; raises TypeError, or InvalidTopicError for a name that no broker accepts."""
+    """Return a topic's name. Raises TypeError, or InvalidTopicError for a name that no broker accepts."""
     if not isinstance(topic, str):
         hint = "; decode it: topic.decode()" if isinstance(topic, bytes) else ""
         raise TypeError(f"topic must be a str, not {type(topic).__name__}{hint}")
@@ -53,14 +53,14 @@ def topic_of(topic: object) -> str:
 
 
 def topics_of(topics: Iterable[object]) -> list[str]:
-    """Return topic names as a list; raises TypeError for a single string, which would be a sequence of letters."""
+    """Return topic names as a list. Raises TypeError for a single string, which would be a sequence of letters."""
     if isinstance(topics, str | bytes):
         raise TypeError(f"topics={topics!r} is one name: give a list of topic names")
     return [topic_of(name) for name in topics]
 
 
 def whole_number(value: object, name: str, at_most: int, hint: str = "", *, at_least: int = 0) -> int:
-    """Return a whole number; raises TypeError for another type, and ValueError outside of `at_least` to `at_most`."""
+    """Return a whole number. Raises TypeError for another type, and ValueError outside of `at_least` to `at_most`."""
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}{hint}")
     number = value.__index__()
@@ -83,7 +83,7 @@ def duration_of(value: object, name: str) -> float:
 
 
 def duration_setting(value: object, name: str) -> float:
-    """Return the duration, in seconds, of a constructor's argument; raises ConfigError for an invalid value."""
+    """Return the duration, in seconds, of a constructor's argument. Raises ConfigError for an invalid value."""
     try:
         return duration_of(value, name)
     except (TypeError, ValueError) as error:
@@ -91,7 +91,7 @@ def duration_setting(value: object, name: str) -> float:
 
 
 def count_setting(value: object, name: str, *, at_least: int = 1, at_most: int = MAX_INT32) -> int:
-    """Return the count of a constructor's argument; raises ConfigError for an invalid value."""
+    """Return the count of a constructor's argument. Raises ConfigError for an invalid value."""
     try:
         return whole_number(value, name, at_most, at_least=at_least)
     except (TypeError, ValueError) as error:
@@ -99,7 +99,7 @@ def count_setting(value: object, name: str, *, at_least: int = 1, at_most: int =
 
 
 def partition_of(value: object) -> TopicPartition:
-    """Return a (topic, partition) pair as a TopicPartition; raises TypeError for another value."""
+    """Return a (topic, partition) pair as a TopicPartition. Raises TypeError for another value."""
     match value:
         case (str(topic), int(partition)) if not isinstance(partition, bool):
             return TopicPartition(topic_of(topic), whole_number(partition, "partition", MAX_INT32))
@@ -156,7 +156,7 @@ def name_of(value: object, what: str) -> str:
 
 
 def names_of(names: Iterable[str], what: str) -> list[str]:
-    """Return names as a list; raises TypeError for a single string, which would be a sequence of letters."""
+    """Return names as a list. Raises TypeError for a single string, which would be a sequence of letters."""
     if isinstance(names, str | bytes):
         raise TypeError(f"{what}: {names!r:.300} is one name: give a list of names")
     return [name_of(name, f"each of {what}") for name in names]

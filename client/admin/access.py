@@ -41,7 +41,7 @@ SALT_BYTES: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """An access rule: a principal may, or with `permission="DENY"` may not, do an operation with a resource.
+    """An access rule: a principal may, or with `permission="DENY"` may not, perform an operation on a resource.
 
     `kind` is TOPIC, GROUP, CLUSTER (its `name` is kafka-cluster), TRANSACTIONAL_ID, DELEGATION_TOKEN or USER. With
     `pattern="PREFIXED"` the rule applies to all resources whose names begin with `name`. The name `*`, the principal
@@ -66,8 +66,8 @@ class Acl:
 class AclFilter:
     """Selects access rules. A field that is None selects every value. Raises ValueError for unknown words.
 
-    With `applies_to=True`, `name` is the name of a resource, and the filter selects all rules that apply to it, those
-    with a prefix or `*` included.
+    With `applies_to=True`, `name` is the name of a resource, and the filter selects all rules that apply to it,
+    including those with a prefix or `*`.
     """
 
     kind: str | None = None
@@ -112,7 +112,7 @@ def _word(number: int, table: Mapping[str, int]) -> str:
 
 
 async def create_acls(calls: AdminCalls, acls: Sequence[Acl]) -> dict[Acl, KafkaError | None]:
-    """Create access rules; returns for each rule its failure or None. A rule that exists already counts as created."""
+    """Create access rules; return for each rule its failure or None. A rule that exists already counts as created."""
     request = CreateAclsRequest(
         [
             AclCreation(
@@ -144,7 +144,7 @@ async def list_acls(calls: AdminCalls, chosen: AclFilter) -> list[Acl]:
 
 
 async def delete_acls(calls: AdminCalls, filters: Sequence[AclFilter]) -> list[Acl]:
-    """Delete the rules that any of the filters selects; returns them. Raises the first failure."""
+    """Delete the rules that any of the filters selects, and return them. Raises the first failure."""
     request = DeleteAclsRequest([DeleteAclsFilter(*_filter(chosen)) for chosen in filters])
     answer = await calls.simple(request, "delete access rules")
     deleted: dict[Acl, None] = {}

@@ -86,7 +86,7 @@ class Admin:
         await self.close()
 
     async def start(self) -> None:
-        """Connect to the cluster; raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""
+        """Connect to the cluster. Raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""
         if self._started or self._closed:
             raise IllegalStateError(
                 "the admin client was started or closed before. It is started once only: make a new one"
@@ -141,7 +141,7 @@ class Admin:
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic; raises KafkaError if that fails, with code TOPIC_ALREADY_EXISTS if the topic exists."""
+        """Create a topic. Raises KafkaError if that fails, with code TOPIC_ALREADY_EXISTS if the topic exists."""
         await self.create_topics([NewTopic(name, partitions, replication_factor, configs or {})])
 
     async def delete_topics(self, names: Iterable[str], *, raise_errors: bool = True) -> dict[str, KafkaError | None]:
@@ -160,7 +160,7 @@ class Admin:
         return sorted(name for name, topic in metadata.topics.items() if internal or not topic.is_internal)
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicMetadata]:
-        """Return partitions, leaders and replicas of topics by name; raises InvalidTopicError if a topic does not
+        """Return partitions, leaders and replicas of topics by name. Raises InvalidTopicError if a topic does not
         exist.
         """
         calls, wanted = self._calls, names_of(names, "topics")
@@ -192,7 +192,7 @@ class Admin:
         return _raised(outcomes) if raise_errors else outcomes
 
     async def delete_records(self, before: ByPartition[int]) -> dict[TopicPartition, int]:
-        """Delete the records below an offset in each partition (-1: all records); returns the new log start offsets.
+        """Delete the records below an offset in each partition (-1: all records); return the new log start offsets.
 
         Raises the first failure; records of other partitions may be deleted by then.
         """
@@ -237,7 +237,7 @@ class Admin:
     async def describe_configs(
         self, resources: Iterable[ConfigResource]
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """Return all configs of topics, brokers or groups, by name; raises the first failure."""
+        """Return all configs of topics, brokers or groups, by name. Raises the first failure."""
         return await topics.describe_configs(self._calls, resources_of(resources))
 
     async def alter_configs(
@@ -320,7 +320,7 @@ class Admin:
         return await claims.group_claims(self._calls, name_of(group_id, "group_id"))
 
     async def unfence_group(self, group_id: str) -> list[GroupClaim]:
-        """Remove all claims of a group, so that any producer may commit its offsets; returns the removed claims.
+        """Remove all claims of a group, so that any producer may commit its offsets; return the removed claims.
 
         A producer that is still running claims its partitions again only when it is initialised again. Raises
         UnsupportedVersionError as `group_claims` does.
@@ -339,11 +339,11 @@ class Admin:
         return _raised(outcomes) if raise_errors else outcomes
 
     async def list_acls(self, chosen: AclFilter | None = None) -> list[Acl]:
-        """Return the access rules that the filter selects, by default all of them; raises as `create_acls`."""
+        """Return the access rules that the filter selects, by default all. Raises the errors of `create_acls`."""
         return await access.list_acls(self._calls, chosen or AclFilter())
 
     async def delete_acls(self, filters: Iterable[AclFilter]) -> list[Acl]:
-        """Delete the access rules that any of the filters selects; returns them. Raises the first failure."""
+        """Delete the access rules that any of the filters selects, and return them. Raises the first failure."""
         return await access.delete_acls(self._calls, list(filters))
 
     async def set_password(
@@ -357,7 +357,7 @@ class Admin:
         await access.set_password(self._calls, name_of(user, "user"), password, mechanism, iterations)
 
     async def delete_password(self, user: str, *, mechanism: str = "SCRAM-SHA-512") -> None:
-        """Remove a user's password for a SCRAM mechanism; raises KafkaError RESOURCE_NOT_FOUND if there is none."""
+        """Remove a user's password for a SCRAM mechanism. Raises KafkaError RESOURCE_NOT_FOUND if there is none."""
         await access.delete_password(self._calls, name_of(user, "user"), mechanism)
 
     async def scram_users(self, names: Iterable[str] | None = None) -> list[ScramUser]:
@@ -417,8 +417,8 @@ class Admin:
     async def expire_delegation_token(self, hmac: bytes, *, period_ms: int | None = None) -> int:
         """Let the delegation token with this secret expire; return its new expiry in ms since the epoch.
 
-        It expires after `period_ms`; None removes it at once. Open connections stay open. Raises the
-        same errors as `renew_delegation_token`.
+        It expires after `period_ms`; None removes it at once. Open connections stay open. Raises the same errors as
+        `renew_delegation_token`.
         """
         period = -1 if period_ms is None else whole_number(period_ms, "period_ms", MAX_INT64)
         return await delegation_tokens.expire(self._calls, hmac, period)

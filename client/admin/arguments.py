@@ -67,7 +67,7 @@ def _numbers(value: object, argument: str, what: str, at_least: int, hint: str =
 
 
 def is_read_committed(isolation_level: object) -> bool:
-    """Return whether an isolation level is read_committed; raises ValueError for an unknown level."""
+    """Return whether an isolation level is read_committed. Raises ValueError for an unknown level."""
     if isolation_level not in ("read_uncommitted", "read_committed"):
         raise ValueError(f"isolation_level {isolation_level!r:.100} is neither 'read_uncommitted' nor 'read_committed'")
     return isolation_level == "read_committed"

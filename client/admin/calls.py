@@ -44,7 +44,7 @@ class AdminCalls:
         return self.cluster.config.request_timeout_ms
 
     async def retrying(self, ask: Callable[[], Awaitable[T]], what: str) -> T:
-        """Call `ask` repeatedly while it fails with a retriable error; raises KafkaTimeoutError after the timeout.
+        """Call `ask` repeatedly while it fails with a retriable error. Raises KafkaTimeoutError after the timeout.
 
         Raises InvalidTopicError if MISSING_TOPIC_ATTEMPTS responses say that a topic or partition does not exist.
         """

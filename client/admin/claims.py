@@ -33,7 +33,7 @@ class GroupClaim(NamedTuple):
 
 
 async def group_claims(calls: AdminCalls, group_id: str) -> list[GroupClaim]:
-    """Return the group's claims, read with DescribeConfigs; raises UnsupportedVersionError if the broker does not keep
+    """Return the group's claims, read with DescribeConfigs. Raises UnsupportedVersionError if the broker does not keep
     claims.
     """
     resource = ConfigResource(ResourceType.GROUP, group_id)

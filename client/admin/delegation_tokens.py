@@ -88,7 +88,7 @@ async def create(
 
 
 async def renew(calls: AdminCalls, hmac: bytes, period_ms: int) -> int:
-    """Renew a token; returns its new expiry."""
+    """Renew a token; return its new expiry."""
     answer = await calls.simple(RenewDelegationTokenRequest(hmac, period_ms), "renew a delegation token")
     if answer.error_code:
         raise error_for(answer.error_code)
@@ -96,7 +96,7 @@ async def renew(calls: AdminCalls, hmac: bytes, period_ms: int) -> int:
 
 
 async def expire(calls: AdminCalls, hmac: bytes, period_ms: int) -> int:
-    """Let a token expire; returns its new expiry."""
+    """Let a token expire; return its new expiry."""
     answer = await calls.simple(ExpireDelegationTokenRequest(hmac, period_ms), "expire a delegation token")
     if answer.error_code:
         raise error_for(answer.error_code)

@@ -77,7 +77,7 @@ def _member(group: DescribedGroup, member: DescribedGroupMember) -> GroupMember:
 
 
 async def delete_group(calls: AdminCalls, group_id: str) -> KafkaError | None:
-    """Delete a group; returns None or the failure. After a lost response a missing group counts as deleted."""
+    """Delete a group; return None or the failure. After a lost response a missing group counts as deleted."""
     answer, _, _, lost = await calls.of_group(
         group_id,
         lambda connection: (DeleteGroupsRequest(groups_names=[group_id]), connection.version_of(DeleteGroupsRequest)),
@@ -124,7 +124,7 @@ def _fetch_codes(answer: OffsetFetchResponse, version: int) -> list[int]:
 async def alter_group_offsets(
     calls: AdminCalls, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Commit offsets of a group without members; returns for each partition its failure or None."""
+    """Commit offsets of a group without members; return for each partition its failure or None."""
     request = OffsetCommitRequest(
         group_id=group_id,
         topics=[
@@ -168,7 +168,7 @@ def _commit_codes(answer: OffsetCommitResponse, version: int) -> list[int]:
 async def delete_group_offsets(
     calls: AdminCalls, group_id: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Delete committed offsets; returns for each partition its failure or None. Raises a failure of the whole group.
+    """Delete committed offsets; return for each partition its failure or None. Raises a failure of the whole group.
 
     After a lost response a missing group counts as done.
     """

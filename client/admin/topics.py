@@ -36,7 +36,7 @@ SET, DELETE = 0, 1
 
 
 async def create_topics(calls: AdminCalls, topics: Iterable[NewTopic], *, validate_only: bool) -> Outcomes:
-    """Create topics; returns for each topic its failure or None.
+    """Create topics; return for each topic its failure or None.
 
     After a lost response, an existing topic counts as created if it was absent before and has the wanted number of
     partitions.
@@ -95,7 +95,7 @@ async def _partition_counts(calls: AdminCalls, names: list[str]) -> dict[str, in
 
 
 async def delete_topics(calls: AdminCalls, names: Iterable[str]) -> Outcomes:
-    """Delete topics; returns for each topic its failure or None.
+    """Delete topics; return for each topic its failure or None.
 
     After a lost response a missing topic counts as deleted.
     """
@@ -122,7 +122,7 @@ async def delete_topics(calls: AdminCalls, names: Iterable[str]) -> Outcomes:
 
 
 async def create_partitions(calls: AdminCalls, totals: Mapping[str, int], *, validate_only: bool) -> Outcomes:
-    """Raise the numbers of partitions; returns for each topic its failure or None.
+    """Increase the numbers of partitions; return for each topic its failure or None.
 
     After a lost response a topic that has the wanted total counts as done.
     """
@@ -155,7 +155,7 @@ async def describe_cluster(calls: AdminCalls) -> ClusterDescription:
 async def describe_configs(
     calls: AdminCalls, resources: Iterable[ConfigResource]
 ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-    """Return the configs of resources by name; raises the first failure."""
+    """Return the configs of resources by name. Raises the first failure."""
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
@@ -178,7 +178,7 @@ async def describe_configs(
 async def alter_configs(
     calls: AdminCalls, changes: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool
 ) -> dict[ConfigResource, KafkaError | None]:
-    """Set and remove configs with IncrementalAlterConfigs; returns for each resource its failure or None."""
+    """Set and remove configs with IncrementalAlterConfigs; return for each resource its failure or None."""
     request = IncrementalAlterConfigsRequest(
         resources=[
             AlterConfigsResource(
@@ -203,7 +203,7 @@ async def alter_configs(
 
 
 async def delete_records(calls: AdminCalls, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Send DeleteRecords to the leaders; returns the new log start offsets. Raises the first failure."""
+    """Send DeleteRecords to the leaders; return the new log start offsets. Raises the first failure."""
     deleted: dict[TopicPartition, int] = {}
 
     async def ask() -> dict[TopicPartition, int]:

@@ -49,7 +49,7 @@ AT_ONCE: Final = 16
 
 
 async def fence(calls: AdminCalls, transactional_ids: Iterable[str]) -> dict[str, FencedProducer]:
-    """Send InitProducerId for each id, as a new producer would; returns the outcome by id.
+    """Send InitProducerId for each id, as a new producer would; return the outcome by id.
 
     CONCURRENT_TRANSACTIONS (the open transaction is being aborted) and moving coordinators are retried until the
     timeout.
@@ -172,7 +172,7 @@ async def describe_transactions(
 async def describe_producers(
     calls: AdminCalls, partitions: Iterable[TopicPartition], *, skip_missing: bool = False
 ) -> dict[TopicPartition, tuple[ProducerDescription, ...]]:
-    """Send DescribeProducers to the leaders; raises the first failure.
+    """Send DescribeProducers to the leaders. Raises the first failure.
 
     With `skip_missing` a partition that does not exist counts as a partition without producers.
     """
@@ -219,7 +219,7 @@ def _producer(state: ProducerState) -> ProducerDescription:
 
 
 async def abort(calls: AdminCalls, spec: AbortTransactionSpec) -> None:
-    """Send WriteTxnMarkers with an abort marker to the leader; raises the leader's error. No coordinator takes part."""
+    """Send WriteTxnMarkers with an abort marker to the leader. Raises the leader's error. No coordinator takes part."""
     partition = TopicPartition(*spec.partition)
     what = f"abort the transaction of producer id {spec.producer_id} on {partition}"
     marker = WritableTxnMarker(

@@ -27,7 +27,7 @@ class AbortedTransactions:
         self._aborting: set[int] = set()
 
     def hides(self, data: Buffer, position: int, header: BatchHeader) -> bool:
-        """Note which aborted transactions begin or end in the batch at `position`. Return whether to hide its records.
+        """Track which aborted transactions begin or end in the batch at `position`; return whether to hide its records.
 
         Raises CorruptBatch for a marker that cannot be read.
         """

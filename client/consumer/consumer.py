@@ -7,8 +7,8 @@ Delivery: records that `poll`, `getmany` or the iteration returned count as proc
 then are their offsets committed automatically, or their partitions given up in a rebalance. The iteration moves the
 position with each record that it returns. `close` counts as the next call if the task that called for the records calls
 it, or if that task has ended without an exception. Otherwise that task may still process the records, so they are read
-again later. For calls from outside of tasks, as those of `oncelog.sync`, the same holds for threads. Records before a
-position that the program itself has committed count as processed, too.
+again later. For calls from outside of tasks, such as those of `oncelog.sync`, the same holds for threads. Records
+before a position that the program itself has committed count as processed, too.
 
 The caller is noted when a method is called, and not when its coroutine runs: another task may run the coroutine, for
 example one made by `asyncio.wait_for`. So the methods that return records, and `close`, are plain functions that return
@@ -141,7 +141,7 @@ class Consumer(Generic[K, V]):
         return self.close(commit=kind is None, timeout_s=grace_s(self.config, error))
 
     async def start(self) -> None:
-        """Connect to the cluster; raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""
+        """Connect to the cluster. Raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""
         if self._started or self._closed:
             raise IllegalStateError(
                 "the consumer was started or closed before. It is started once only: make a new one"
@@ -232,7 +232,7 @@ class Consumer(Generic[K, V]):
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Subscribe to these topics, or to the topics that match the pattern; replaces the former subscription.
+        """Subscribe to these topics, or to the topics that match the pattern. Replaces the former subscription.
 
         The members of the group share the partitions of the topics. Raises IllegalStateError for a listener that lacks
         a method of RebalanceListener, or implements one as a generator.
@@ -440,7 +440,7 @@ class Consumer(Generic[K, V]):
     # -- positions
 
     async def position(self, partition: tuple[str, int], timeout_ms: float | None = None) -> int:
-        """Return the offset of the next record that the consumer will return; waits until it is known.
+        """Return the offset of the next record that the consumer will return. Waits until it is known.
 
         Raises KafkaTimeoutError after the timeout (default: default.api.timeout.ms), or its subclass
         PendingTransactionError if an undecided transaction is the cause.
@@ -482,7 +482,7 @@ class Consumer(Generic[K, V]):
     def consumed_offset(self, partition: tuple[str, int]) -> OffsetAndMetadata:
         """Return the position after the last returned record of a partition, for a commit.
 
-        Raises IllegalStateError if no record of the partition was returned yet.
+        Raises IllegalStateError if no record of the partition has been returned yet.
         """
         self._check_open()
         state = self._subscription.state(partition)
@@ -625,8 +625,9 @@ class Consumer(Generic[K, V]):
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return the group, member and generation of this consumer, for `Producer.send_offsets` (KIP-447).
 
-        They stay when the membership is lost, so that the broker then refuses the offsets. The generation is -1 before
-        the consumer has joined the group, and for partitions given to `assign`: the broker does not check such commits.
+        They stay the same when the membership is lost, so that the broker then refuses the offsets. The generation is
+        -1 before the consumer has joined the group, and for partitions given to `assign`: the broker does not check
+        such commits.
         """
         return self._with_group("group_metadata()").group_metadata()
 
@@ -667,7 +668,7 @@ class Consumer(Generic[K, V]):
     # -- inside
 
     def _count_as_processed(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Note that the program itself commits these positions, so that `close` does not go back before them."""
+        """Record that the program itself commits these positions, so that `close` does not go back before them."""
         if self._last_record is not None:
             self._last_offsets = {self._last_record.topic_partition: self._last_record.offset}
             self._last_record = None

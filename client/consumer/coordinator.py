@@ -58,7 +58,7 @@ class Step(Enum):
 
 
 class _ListenerCall:
-    """A call of the listener by a step of a rebalance."""
+    """A call to the listener, made by one step of a rebalance."""
 
     __slots__ = ("coordinator", "is_over")
 

@@ -16,7 +16,7 @@ _new: Final = partial(tuple.__new__, ConsumerRecord)
 
 
 class RecordDeserializer:
-    """Deserializes key and value of records. The new record has the given record as its `raw`.
+    """Deserializes the keys and values of records. The new record has the given record as its `raw`.
 
     Raises DeserializationError, which names the record; RetriableError if a deserializer needs a service that is not
     available; and NotReadyError if it first has to wait for the service.

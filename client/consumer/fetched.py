@@ -92,7 +92,7 @@ class FetchedPartition:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of the batches that were not decoded yet."""
+        """Bytes of the batches that have not been decoded yet."""
         return self.size - self._at
 
     @property

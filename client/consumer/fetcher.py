@@ -10,8 +10,8 @@ passed over by the application, do not count towards these bounds, because their
 partitions.
 
 Records of a partition are returned in the order of their offsets. Chunks (the records of one partition in one response)
-are kept in order of arrival. A chunk is dropped if its partition was sought, reset or revoked meanwhile (has another
-incarnation).
+are kept in order of arrival. A chunk is dropped if its partition was revoked in the meantime, or got another position
+by a seek or a reset: the partition then has another incarnation.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class Fetcher:
         return records
 
     def _used(self, state: PartitionState, size: int) -> None:
-        """Note that `size` bytes fewer are buffered, which may be few enough for the next fetch."""
+        """Count `size` bytes as no longer buffered. This may leave room for the next fetch."""
         had, state.buffered_bytes = state.buffered_bytes, state.buffered_bytes - size
         if self._full or had > self._enough >= state.buffered_bytes:
             self.wake()
@@ -298,7 +298,7 @@ class Fetcher:
         return {} if self._full else wanted
 
     async def _fetch(self, node_id: int, session: FetchSession) -> bool:
-        """Send a Fetch and take its response; returns whether to back off before the next."""
+        """Send a Fetch and take its response; return whether to back off before the next."""
         config = self._config
         connection = await self._cluster.connection(node_id, CHANNEL)
         wanted = self._wanted(node_id)  # from here until the request is sent, no other task may run

@@ -126,7 +126,7 @@ class GroupMembership:
     # -- changes of state
 
     def polled(self, *, still: bool = False) -> None:
-        """Note that the application polls. With `still` the poll lasts until the next call of this method."""
+        """Record that the application polls. With `still` the poll lasts until the next call of this method."""
         self._last_poll = self._loop.time()
         self._in_poll = still
 
@@ -169,7 +169,7 @@ class GroupMembership:
     # -- the coordinator's address
 
     async def coordinator(self, timeout_s: float) -> int:
-        """Return the id of the node that coordinates the group; raises as Cluster.coordinator does."""
+        """Return the id of the node that coordinates the group. Raises the errors of `Cluster.coordinator`."""
         return await self._cluster.coordinator(KeyType.GROUP, self.group_id, timeout_s)
 
     def forget_coordinator(self) -> None:
@@ -317,7 +317,7 @@ class GroupMembership:
                 await asyncio.sleep(min(due, poll_deadline) - now)
 
     async def _heartbeat(self, generation: Generation) -> bool:
-        """Send a heartbeat; returns whether to send the next one soon, because this one failed."""
+        """Send a heartbeat; return whether to send the next one soon, because this one failed."""
         timeout_s = self._config.session_timeout_ms / 1000
         request = HeartbeatRequest(
             group_id=self.group_id,
@@ -349,7 +349,7 @@ class GroupMembership:
             self._attention()
 
     async def confirm(self) -> bool:
-        """Return whether the coordinator has this member in the group; raises KafkaError if the coordinator does not
+        """Return whether the coordinator has this member in the group. Raises KafkaError if the coordinator does not
         respond.
 
         The response does not change the membership; only regular heartbeats do.

@@ -68,7 +68,7 @@ class CommittedOffsets:
     # -- writing
 
     def generation(self, *, in_group: bool) -> Generation:
-        """Return the generation to commit with; raises RebalanceInProgressError or CommitFailedError if this consumer
+        """Return the generation to commit with. Raises RebalanceInProgressError or CommitFailedError if this consumer
         is not a stable member.
         """
         membership = self._membership
@@ -170,7 +170,9 @@ class CommittedOffsets:
             else error_for(code, f"group {membership.group_id}, {where}: {code.text}")
         )
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return error_for(code, f"group {membership.group_id}: nothing is committed, {where} does not exist")
+            return error_for(
+                code, f"group {membership.group_id}: nothing was committed, because {where} does not exist"
+            )
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             return RebalanceInProgressError(code, f"group {membership.group_id}: the offsets were not committed")
         if code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
@@ -188,7 +190,7 @@ class CommittedOffsets:
         timeout_s: float,
         on_found: Callable[[Found], None] = lambda found: None,
     ) -> Found:
-        """Return the committed offset of each partition, or None; waits for undecided transactions.
+        """Return the committed offset of each partition, or None. Waits for undecided transactions.
 
         `on_found` is called with the partitions of each response, so that no partition has to wait for another. After
         the timeout it raises KafkaTimeoutError or its subclass PendingTransactionError. Errors that are not retriable

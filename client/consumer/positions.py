@@ -2,7 +2,7 @@
 
 The position is the group's committed offset, or else what auto.offset.reset says. Look-ups run in the background, so a
 partition whose offset is not available yet holds up neither a poll nor the other partitions. A partition that is
-assigned again or sought meanwhile (has another `incarnation`) keeps its new position.
+assigned again in the meantime, or gets a position by `seek`, has another `incarnation` and keeps its new position.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Positions:
-    """Looks up missing positions. `changed` is called when a position was found, and when a look-up has ended."""
+    """Looks up missing positions. `changed` is called when a position has been found, and when a look-up has ended."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Positions:
         return False
 
     async def of(self, partition: TopicPartition, timeout_s: float) -> int:
-        """Return a partition's position; raises KafkaTimeoutError if it is still unknown after the timeout."""
+        """Return a partition's position. Raises KafkaTimeoutError if it is still unknown after the timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 while (position := self._subscription.state(partition).position) is None:

@@ -69,7 +69,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """Return the subscription decoded from a member's metadata of any version; raises DecodeError."""
+    """Return the subscription decoded from a member's metadata of any version. Raises DecodeError."""
     message = decode_versioned(ConsumerProtocolSubscription, data)
     return Subscription(
         topics=tuple(message.topics),

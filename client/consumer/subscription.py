@@ -148,7 +148,7 @@ class SubscriptionState:
         self.pattern = pattern
 
     def matched(self, topics: Iterable[str]) -> bool:
-        """Set the topics that match the pattern now; returns whether the set has changed."""
+        """Set the topics that match the pattern now; return whether the set has changed."""
         assert self.pattern is not None
         found = frozenset(name for name in topics if self.pattern.fullmatch(name))
         return self._want(found)
@@ -189,7 +189,7 @@ class SubscriptionState:
         self.assigned = {one: self.assigned.get(one) or PartitionState(one) for one in sorted(set(partitions))}
 
     def state(self, partition: tuple[str, int]) -> PartitionState:
-        """Return the state of an assigned partition; raises IllegalStateError for any other partition."""
+        """Return the state of an assigned partition. Raises IllegalStateError for any other partition."""
         state = self.assigned.get(TopicPartition(*partition))
         if state is None:
             raise IllegalStateError(f"{TopicPartition(*partition)} is not assigned to this consumer")

@@ -1,6 +1,6 @@
 """Access tokens for OAUTHBEARER: from a function of the program, or from an OAuth server (client credentials).
 
-A client keeps its token for new connections and new logins, and fetches the next one before the token ends.
+A client keeps its token for new connections and new logins, and fetches the next one before the token expires.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TokenSource:
         self._fetching = asyncio.Lock()
 
     async def token(self) -> str:
-        """Return a valid token; fetches one if there is none or the current one ends soon. Raises KafkaError.
+        """Return a valid token. Fetches one if there is none, or if it expires soon. Raises KafkaError.
 
         If the next token cannot be fetched, the current token is used, and fetching is tried again after half of the
         current token's remaining time.
@@ -81,7 +81,7 @@ class TokenSource:
 
 
 async def provided(provider: TokenProvider) -> Token:
-    """Return the token of a program's function. A function that is not async runs in a thread.
+    """Return the token that the program's function provides. A function that is not async runs in a thread.
 
     Raises AuthenticationError if the function fails, unless the function raises a KafkaError itself.
     """
@@ -103,7 +103,7 @@ async def provided(provider: TokenProvider) -> Token:
 
 
 def checked(value: str, lifetime_s: float, origin: str) -> Token:
-    """Return a token that can be sent; raises AuthenticationError, with the `origin` of the token, if it cannot."""
+    """Return a token that can be sent. Raises AuthenticationError, with the `origin` of the token, if it cannot."""
     if not _TOKEN.fullmatch(value):
         raise _failed(f"{origin} returned a token with characters that are not allowed in a bearer token (RFC 6750)")
     if not math.isfinite(lifetime_s) or lifetime_s <= 0:

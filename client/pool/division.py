@@ -29,7 +29,7 @@ class Holding(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> Holding:
-        """Return the decoded metadata; raises ValueError for data that no member of a pool's group sends."""
+        """Return the decoded metadata. Raises ValueError for data that no member of a pool's group sends."""
         try:
             parsed = json.loads(data)
             size, suffixes, generation = (

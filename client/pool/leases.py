@@ -100,7 +100,7 @@ class GroupLeases:
         return self._held
 
     async def start(self, timeout_s: float) -> None:
-        """Connect to the cluster; raises KafkaTimeoutError. The suffixes arrive later."""
+        """Connect to the cluster. Raises KafkaTimeoutError. The suffixes arrive later."""
         try:
             await self._cluster.start(timeout_s)
         except BaseException:

@@ -154,7 +154,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
     # -- life
 
     async def start(self) -> None:
-        """Connect to the cluster and begin to acquire suffixes; raises KafkaTimeoutError after max.block.ms."""
+        """Connect to the cluster and begin to acquire suffixes. Raises KafkaTimeoutError after max.block.ms."""
         if self._open or self._was_closed:
             raise IllegalStateError("the pool was started or closed before. It is started once only: make a new one")
         self._loop = asyncio.get_running_loop()

@@ -109,7 +109,7 @@ class PooledTransaction(Generic[SentK, SentV]):
         headers: HeadersLike = (),
         on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
-        """Hand over a record, waiting only while the buffer is full, as `Producer.enqueue` does."""
+        """Hand over a record without waiting for its delivery, as `Producer.enqueue` does."""
         self._loan.check()
         return await self._transaction.enqueue(
             topic,

@@ -88,13 +88,13 @@ class Isolation:
         return () if self._with_others else self._ends.keys()
 
     def failed(self, batch: Batch) -> None:
-        """Narrow the search down to the partitions and half the size of a batch that was aborted."""
+        """After a batch was aborted, search only its partitions, in batches of half its size."""
         self._with_others = False
         self._ends.update({partition: position.offset for partition, position in batch.offsets.items()})
         self.limit = max(1, min(self.limit, len(batch.records) // 2))
 
     def passed(self, batch: Batch) -> None:
-        """Note that a batch was committed: end the search in partitions that are now read beyond the failed batch."""
+        """Record that a batch was committed. This ends the search in partitions now read beyond the failed batch."""
         if not self._ends:
             return
         for partition, position in batch.offsets.items():

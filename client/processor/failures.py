@@ -64,7 +64,7 @@ class FailurePolicy:
         self._hopeless = 0
 
     def succeeded(self) -> None:
-        """Note that a transaction was committed."""
+        """Record that a transaction was committed."""
         self._hopeless = 0
 
     def judge(self, error: KafkaError, now: float, *, producers_clean: bool) -> None:

@@ -109,7 +109,7 @@ def shared_settings(settings: Mapping[str, object], kind: type[ClientConfig]) ->
 
 
 def settings_without(settings: Mapping[str, object] | None, fixed: Iterable[str]) -> dict[str, object]:
-    """Return a copy of settings; raises ConfigError for a setting that the processor sets itself."""
+    """Return a copy of settings. Raises ConfigError for a setting that the processor sets itself."""
     given = dict(settings or {})
     for name in given:
         if name.replace(".", "_") in fixed:

@@ -151,7 +151,7 @@ class Processor(Generic[K, V, SentK, SentV]):
         self._running: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        """Connect to the cluster and initialise the producers; raises KafkaTimeoutError if that takes too long."""
+        """Connect to the cluster and initialise the producers. Raises KafkaTimeoutError if that takes too long."""
         started: list[Worker] = []
         try:
             for worker in self._workers:

@@ -74,7 +74,7 @@ class Worker(RebalanceListener):
         self._metrics = metrics
 
     async def start(self) -> None:
-        """Connect to the cluster; raises KafkaTimeoutError if that takes too long."""
+        """Connect to the cluster. Raises KafkaTimeoutError if that takes too long."""
         try:
             await self._producers.start()
             await self._consumer.start()

@@ -46,7 +46,7 @@ class Runnable(Protocol):
 
 
 def load(factory: str) -> Callable[..., Any]:
-    """Return the object named `module:callable`; raises ConfigError, or the error of importing the module."""
+    """Return the object named `module:callable`. Raises ConfigError, or the error of importing the module."""
     module, colon, name = factory.partition(":")
     if not (module and colon and name):
         raise ConfigError("factory", f"{factory!r} is not of the form module:callable")

@@ -173,7 +173,7 @@ class RecordAccumulator:
         return known
 
     def note_missing(self, name: str) -> None:
-        """Note that the topic does not exist now; its queues stay."""
+        """Record that the topic does not exist now; its queues stay."""
         known = self.topics[name]
         if known.topic_id == NO_UUID:
             known.topic_id = None
@@ -297,7 +297,7 @@ class RecordAccumulator:
             self._free_room()
 
     def fail(self, outcome: Outcome, error: KafkaError) -> None:
-        """Fail the records of an outcome, which joins `unobserved_failures`."""
+        """Fail the records of an outcome, and add the outcome to `unobserved_failures`."""
         self.unobserved_failures.add(outcome, error)
         outcome.fail(error, self.unobserved_failures.discard)
 
@@ -490,7 +490,7 @@ class RecordAccumulator:
     # -- flushing
 
     async def flush(self) -> list[Outcome]:
-        """Send all batches without lingering, and wait until all outcomes are known; does not raise errors.
+        """Send all batches without lingering, and wait until all outcomes are known. Does not raise errors.
 
         Returns the failures that the program has not received before, then these outcomes: the argument for
         `take_failure`.

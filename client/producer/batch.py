@@ -41,7 +41,7 @@ class Outcome:
         self.finish()
 
     def observe(self, index: int) -> None:
-        """Note that the program has received the failure of the record with this index."""
+        """Record that the program has received the failure of the record with this index."""
         self._observed.add(index)
         if len(self._observed) == self.record_count:
             self._on_observed(self)
@@ -70,7 +70,7 @@ class Outcome:
         return ()
 
     async def wait(self) -> None:
-        """Wait until the outcome of every record is known; does not raise errors."""
+        """Wait until the outcome of every record is known. Does not raise errors."""
         while not self.done:
             await self.waiter()
         for replacement in self.replacements():
@@ -220,7 +220,7 @@ class Delivery:
         return outcome.done
 
     def result(self) -> RecordMetadata:
-        """Return where the record was written, or raise its failure; raises IllegalStateError while the outcome is
+        """Return where the record was written, or raise its failure. Raises IllegalStateError while the outcome is
         unknown.
         """
         if not self.done():

@@ -172,7 +172,7 @@ class CoordinatorClient:
             attempt += 1
 
     async def connection(self, key_type: KeyType, key: str) -> Connection:
-        """Return the connection to the coordinator of `key`; raises KafkaTimeoutError after max.block.ms."""
+        """Return the connection to the coordinator of `key`. Raises KafkaTimeoutError after max.block.ms."""
 
         async def connect() -> Connection:
             try:

@@ -60,7 +60,7 @@ class Initialisation:
         self._manager = manager
 
     def plan(self, assignment: GroupAssignment | None, group_id: str | None) -> Plan:
-        """Combine arguments and settings into a plan; raises ConfigError if the group is missing, or two groups are
+        """Combine arguments and settings into a plan. Raises ConfigError if the group is missing, or two groups are
         given.
         """
         if assignment is not None and not isinstance(assignment, GroupAssignment):
@@ -105,7 +105,7 @@ class Initialisation:
         except _NotOfferedError as error:
             if mode == "require":
                 raise UnsupportedVersionError(
-                    ErrorCode.UNSUPPORTED_VERSION, f"{error.message}, and {SETTING}=require"
+                    ErrorCode.UNSUPPORTED_VERSION, f"{error.message}, but {SETTING}=require needs it"
                 ) from error
             why = error.message
         self._check_fall_back(plan, why)
@@ -115,8 +115,8 @@ class Initialisation:
         if self._manager.transactional_id is None:
             raise ConfigError(
                 "transactional.id",
-                f"is needed because {why}, so that no broker assigns an id: set transactional.id, or use a broker with "
-                f"the feature and {SETTING}=true",
+                f"is needed, because {why} and the broker therefore assigns no id: set transactional.id, or use a "
+                f"broker with the feature and {SETTING}=true",
                 SETTING,
             )
         if plan.assignment is not None and (plan.group is None or not plan.group.member_id):

@@ -131,7 +131,7 @@ class PartitionQueue:
         return batch
 
     def acknowledged(self, batch: ProducerBatch, now: float) -> None:
-        """Note that the broker has acknowledged the batch."""
+        """Record that the broker has acknowledged the batch."""
         self._remove_in_flight(batch)
         self.solo = False
         if batch.order > self.gap:
@@ -139,13 +139,13 @@ class PartitionQueue:
         self.last_acknowledged_at = now
 
     def retry(self, batch: ProducerBatch, error: ErrorCode) -> None:
-        """Note that the batch failed and is to be sent again."""
+        """Record that the batch failed and is to be sent again."""
         self._remove_in_flight(batch)
         batch.last_error = error
         self.failed.append(batch)
 
     def give_up(self, batch: ProducerBatch) -> None:
-        """Note that the batch, in flight or waiting, will not be sent again."""
+        """Record that the batch, in flight or waiting, will not be sent again."""
         if batch.in_flight:
             self._remove_in_flight(batch)
         elif batch in self.failed:

@@ -123,7 +123,7 @@ class RecordPlacement:
         timestamp_ms: int | None,
         headers: HeadersLike,
     ) -> Delivery:
-        """Keep a record, without waiting, until the topic is known; raises BufferFullError if the buffer is full."""
+        """Keep a record, without waiting, until the topic is known. Raises BufferFullError if the buffer is full."""
         known = self._accumulator.topics.get(topic)
         if known is not None and known.queues and known.unplaced is None:
             raise self._buffer_full()

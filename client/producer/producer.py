@@ -102,7 +102,7 @@ class Producer(Generic[SentK, SentV]):
     # -- life
 
     async def start(self) -> None:
-        """Connect to the cluster, and get a producer id if idempotent; raises KafkaTimeoutError after max.block.ms."""
+        """Connect to the cluster, and get a producer id if idempotent. Raises KafkaTimeoutError after max.block.ms."""
         if self._started or self._was_closed:
             raise IllegalStateError(
                 "the producer was started or closed before. It is started once only: make a new one"
@@ -238,10 +238,11 @@ class Producer(Generic[SentK, SentV]):
         headers: HeadersLike = (),
         on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
-        """Hand over a record, waiting only while the buffer is full. Use this method to send many records.
+        """Hand over a record without waiting for its delivery. Use this method to send many records.
 
-        The arguments are those of `send`. It also waits for a serializer that has to ask a schema registry first.
-        Raises KafkaTimeoutError if the buffer stays full, or the topic's metadata stays unknown, for max.block.ms.
+        The arguments are those of `send`. The method waits while the buffer is full or the topic's metadata is unknown.
+        It also waits for a serializer that has to ask a schema registry first. Raises KafkaTimeoutError if the buffer
+        stays full, or the topic's metadata stays unknown, for max.block.ms.
         """
         if not self._open:
             self._check_open()
@@ -283,7 +284,7 @@ class Producer(Generic[SentK, SentV]):
         self._raise_failure(outcomes)
 
     async def partitions_for(self, topic: str) -> int:
-        """Return the number of partitions of a topic; raises KafkaTimeoutError after max.block.ms."""
+        """Return the number of partitions of a topic. Raises KafkaTimeoutError after max.block.ms."""
         self._check_open()
         known = await self._cluster.topic(topic, self._max_block_s)
         return len(known.partitions)
@@ -383,8 +384,8 @@ class Producer(Generic[SentK, SentV]):
     # -- inside
 
     async def _in_same_transaction(self, wait: Awaitable[T]) -> T:
-        """Return the result of a wait of a record that is not handed over yet; raises IllegalStateError if the producer
-        was closed meanwhile, or another transaction has begun.
+        """Await `wait` for a record that is not handed over yet, and return the result. Raises IllegalStateError if the
+        producer was closed meanwhile, or another transaction has begun.
         """
         manager = self._transactions.manager if self._transactions is not None else None
         transaction = manager.current if manager is not None else None

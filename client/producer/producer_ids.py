@@ -11,7 +11,7 @@ from ..errors import RetriableError, error_for
 
 
 async def new_producer_id(cluster: Cluster, max_block_s: float) -> tuple[int, int]:
-    """Return a new producer id and its first epoch; raises the last failure after max.block.ms."""
+    """Return a new producer id and its first epoch. Raises the last failure after max.block.ms."""
     deadline = asyncio.get_running_loop().time() + max_block_s
     attempt = 0
     while True:

@@ -26,7 +26,7 @@ class RecordValues(NamedTuple):
 
 
 def record_of(value: object, key: object, partition: object, timestamp_ms: object, headers: object) -> RecordValues:
-    """Return a record's values; raises TypeError for a wrong type, ValueError for a number out of range.
+    """Return a record's values. Raises TypeError for a wrong type, ValueError for a number out of range.
 
     `timestamp_ms` None means now. Buffers are copied to bytes, so that a record does not change while it waits.
     """
@@ -49,7 +49,7 @@ def timestamp_of(timestamp_ms: object) -> int:
 
 
 def bytes_of(name: str, value: object) -> bytes | None:
-    """Return a key or a value as bytes, or None; raises TypeError for other types."""
+    """Return a key or a value as bytes, or None. Raises TypeError for other types."""
     if value is None or type(value) is bytes:
         return value
     if not isinstance(value, bytes | bytearray | memoryview):

@@ -357,7 +357,7 @@ class Sender:
             self._on_crash("the sender", error)
 
     def _posted(self, node_id: int, batches: list[ProducerBatch]) -> None:
-        """Note that a request without a response (acks=0) has left: its batches count as acknowledged."""
+        """Record that a request without a response (acks=0) has left: its batches count as acknowledged."""
         self._in_flight[node_id] -= 1
         self._land()
         self.wake()

@@ -26,11 +26,11 @@ class RecordSerializer:
         return None if key is None and value is None else cls(key, value)
 
     def __call__(self, topic: str, key: Any, value: Any) -> tuple[Any, Any]:
-        """Return key and value as bytes; raises NotReadyError if a serializer first has to wait for a service."""
+        """Return key and value as bytes. Raises NotReadyError if a serializer first has to wait for a service."""
         return self._key(topic, key), self._value(topic, value)
 
     def at_once(self, topic: str, key: Any, value: Any) -> tuple[Any, Any]:
-        """Return key and value as bytes; raises SerializationError if a serializer would first have to wait."""
+        """Return key and value as bytes. Raises SerializationError if a serializer would first have to wait."""
         try:
             return self(topic, key, value)
         except NotReadyError:

@@ -37,7 +37,7 @@ class Transaction(Generic[SentK, SentV]):
     transaction and is raised again. After a cancellation, for example by asyncio.timeout, the block waits for the abort
     for cancel.grace.ms at most. If the commit fails because the transaction can only be aborted, it is aborted and
     AbortableError is raised: run the transaction again. AbortableError is also raised at the end of the block if its
-    transaction was aborted in another way than by `abort`, for example because another task closed the producer.
+    transaction was aborted by something other than `abort`, for example because another task closed the producer.
     CommitUnknownError is raised there if a commit had no response before the producer was initialised again or closed.
     """
 
@@ -177,7 +177,7 @@ class Transaction(Generic[SentK, SentV]):
         headers: HeadersLike = (),
         on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
-        """Hand over a record, waiting only while the buffer is full, as `Producer.enqueue` does."""
+        """Hand over a record without waiting for its delivery, as `Producer.enqueue` does."""
         self._transactions.manager.check_same(self._begun)
         return await self._producer.enqueue(
             topic,

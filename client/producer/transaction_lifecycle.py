@@ -99,7 +99,7 @@ class Transactions:
     ) -> None:
         """Begin a transaction; implements Producer.begin_transaction.
 
-        `transaction` becomes the manager's current one. After an error, the caller sees by this whether its transaction
+        `transaction` becomes the manager's current one. After an error, this shows the caller whether its transaction
         was begun.
         """
         manager = self.manager
@@ -264,7 +264,7 @@ class Transactions:
         return self._aborting
 
     def leave_abort_behind(self) -> None:
-        """Note that no caller waits for `abort_soon`. If the abort fails, that is logged, and `begin` aborts again."""
+        """Record that no caller waits for `abort_soon`. A failure of the abort is logged, and `begin` aborts again."""
         self._left_behind = True
 
     @property
@@ -338,7 +338,7 @@ class Transactions:
             under_way.set_result(None)
 
     async def _decided(self) -> None:
-        """Wait until no decision is under way. The producer may have failed while EndTxn is."""
+        """Wait until no decision is under way. The state does not show it: the producer may fail during EndTxn."""
         while self._deciding:
             await asyncio.wait(set(self._deciding))
 

@@ -140,7 +140,7 @@ class TransactionManager:
         self.allowed = allowed
 
     def finished(self) -> None:
-        """Note that the transaction was decided as requested."""
+        """Record that the transaction was decided as requested."""
         self.become(State.READY)
         self._forget_transaction()
 
@@ -154,7 +154,7 @@ class TransactionManager:
     # -- errors
 
     def fail_abortable(self, code: int, message: str | None = None) -> AbortableError:
-        """Note that the transaction can only be aborted now; returns the exception for the caller.
+        """Record that the transaction can only be aborted now, and return the exception for the caller.
 
         Once EndTxn was sent, this changes nothing: only the response to EndTxn decides.
         """
@@ -164,7 +164,7 @@ class TransactionManager:
         return error
 
     def commit_refused(self, error: AbortableError) -> None:
-        """Note that the coordinator has refused EndTxn: the transaction can only be aborted now."""
+        """Record that the coordinator has refused EndTxn: the transaction can only be aborted now."""
         if self.state is State.COMMITTING_TRANSACTION:
             self._only_abort(error)
 
@@ -174,7 +174,7 @@ class TransactionManager:
         self.on_error()
 
     def fail_fatal(self, code: int, message: str | None = None) -> KafkaError:
-        """Note that the producer cannot be used any more; returns the exception for the caller."""
+        """Record that the producer cannot be used any more, and return the exception for the caller."""
         if code in FENCED:
             error: KafkaError = ProducerFencedError(
                 ErrorCode.PRODUCER_FENCED,
@@ -215,12 +215,12 @@ class TransactionManager:
             self.fail_abortable(code, message)
 
     def sequence_lost(self) -> None:
-        """Note that a batch was given up after its sequence numbers were used: later batches need a new epoch."""
+        """Record that a batch was given up after its sequence numbers were used: later batches need a new epoch."""
         if self.version < 2:
             self.epoch_bump_needed = True
 
     def offsets_in_doubt(self) -> None:
-        """Note that sent offsets may be written after the abort, unless the producer gets a new epoch."""
+        """Record that sent offsets may be written after the abort, unless the producer gets a new epoch."""
         if self.version < 2:
             self.epoch_bump_needed = True
 
@@ -242,7 +242,7 @@ class TransactionManager:
         self.session = self.beforehand = frozenset()
 
     def registered_now(self, partitions: set[Partition]) -> None:
-        """Note that the coordinator has added these partitions."""
+        """Record that the coordinator has added these partitions."""
         self.registered |= partitions
         self.unregistered -= partitions
 
@@ -267,17 +267,17 @@ class TransactionManager:
             raise IllegalStateError("the transaction of this call is over, and another one has begun: nothing was sent")
 
     def wrote(self, partition: Partition) -> None:
-        """Note that the partition has acknowledged records or offsets of this transaction."""
+        """Record that the partition has acknowledged records or offsets of this transaction."""
         self.written.add(partition)
 
     def partitions_for_end_txn(self) -> frozenset[Partition] | None:
-        """Return the partitions that EndTxn is to name; None if it names none, as others may be written as well."""
+        """Return the partitions that EndTxn is to name; None if it names none, because others may be written, too."""
         if not self.extension or self.sent - self.written:
             return None
         return frozenset(self.written)
 
     def ended(self, named: frozenset[Partition] | None) -> None:
-        """Note that the coordinator has decided the transaction, and that EndTxn named these partitions."""
+        """Record that the coordinator has decided the transaction, and that EndTxn named these partitions."""
         if named is not None:
             self.session = named | self.beforehand
 

@@ -1,8 +1,8 @@
 """The interfaces `Serializer` and `Deserializer`, and the type variables of the clients that use them.
 
 A (de)serializer is called on the event loop. If it would have to wait there, for example for a schema registry, it
-raises `NotReadyError`, which has the work to do in a thread. The clients do that work, and then use its result or call
-the (de)serializer again.
+raises `NotReadyError`, which carries the work that must be done in a thread. The clients do that work, and then use its
+result or call the (de)serializer again.
 """
 
 from __future__ import annotations

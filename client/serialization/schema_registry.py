@@ -1,10 +1,11 @@
 """`SchemaRegistry`, and serdes in the wire format of Confluent's schema registry: `AvroSerde`, `JsonSchemaSerde` and
 `ProtobufSerde`.
 
-The wire format is a zero byte, the schema's id in 4 bytes, and the encoded value. Protobuf has the path to the message
-type in between. Formats and REST calls are those of confluent-kafka's serializers, which the extra `oncelog[schema]`
-installs. Their registry client blocks: on the event loop a call that needs the network is given up before it sends a
-request, and made again in a thread. The client caches schemas, so this happens once per schema and topic.
+The wire format is a zero byte, the schema's id in 4 bytes, and the encoded value. With Protobuf, the path to the
+message type follows the id. Formats and REST calls are those of confluent-kafka's serializers, which the extra
+`oncelog[schema]` installs. Their registry client blocks: on the event loop a call that needs the network is given up
+before it sends a request, and made again in a thread. The client caches schemas, so this happens once per schema and
+topic.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class SchemaRegistry:
         )
 
     def _without_blocking(self, function: Callable[..., Any], *args: object) -> Any:
-        """Call a (de)serializer; raises NotReadyError before it would use the network."""
+        """Call a (de)serializer. Raises NotReadyError before it would use the network."""
         self._here.must_not_block = True
         try:
             return function(*args)

@@ -1,4 +1,4 @@
-"""Serdes without a schema registry: `StringSerde`, `JsonSerde` and `MsgspecSerde`. A serde is serializer and
+"""Serdes without a schema registry: `StringSerde`, `JsonSerde` and `MsgspecSerde`. A serde is a serializer and a
 deserializer in one object.
 """
 
@@ -84,19 +84,19 @@ class MsgspecSerde(Generic[T]):
             self._encode, self._decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(kind).decode
 
     def serialize(self, topic: str, value: T) -> bytes:
-        """Return the object's bytes; raises ValueError for NaN and infinite numbers in JSON."""
+        """Return the object's bytes. Raises ValueError for NaN and infinite numbers in JSON."""
         data = self._encode(value)
         if self._is_json and NULL in data:
             _refuse_nan(self._to_builtins(value), str)
         return data
 
     def deserialize(self, topic: str, data: bytes) -> T:
-        """Return the object; raises msgspec.ValidationError for data of another type."""
+        """Return the object. Raises msgspec.ValidationError for data of another type."""
         return self._decode(data)
 
 
 def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
-    """Return a value as JSON in UTF-8; raises ValueError for NaN and infinite numbers."""
+    """Return a value as JSON in UTF-8. Raises ValueError for NaN and infinite numbers."""
     if orjson is not None:
         data = orjson.dumps(value, default)
         if NULL in data:

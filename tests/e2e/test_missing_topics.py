@@ -63,7 +63,7 @@ async def test_an_admin_client_says_what_is_missing(bootstrap: str, name: str, p
 @pytest.mark.parametrize("partition", [GONE, BEYOND], ids=["no topic", "no partition"])
 async def test_a_commit_says_what_is_missing(bootstrap: str, partition: TopicPartition) -> None:
     async with asyncio.timeout(WAIT_S), Consumer(bootstrap_servers=bootstrap, group_id="g") as consumer:
-        with pytest.raises(KafkaError, match=f"nothing is committed, {partition} does not exist") as failed:
+        with pytest.raises(KafkaError, match=f"nothing was committed, because {partition} does not exist") as failed:
             await consumer.commit({partition: 1})
         assert failed.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert "call again later" not in str(failed.value)
