@@ -17,7 +17,7 @@ class Admin(Facade[AsyncAdmin]):
         super().__init__(AsyncAdmin(config, **settings))
 
     def start(self) -> None:
-        """Connect to the cluster; raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""
+        """Connect to the cluster. Raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""
         self._start(self._client.start)
 
     def close(self) -> None:

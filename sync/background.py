@@ -58,11 +58,11 @@ class BackgroundLoop:
     def run(self, work: Callable[[], Coroutine[Any, Any, T]], undo: Callable[[T], object] | None = None) -> T:
         """Call `work` in the loop, wait until its coroutine has ended, and return the result or raise the exception.
 
-        The coroutine is not made before, because an interrupt could hit between its creation and its start.
-        An exception in the waiting thread, for example KeyboardInterrupt, cancels the coroutine and waits for its end.
-        If the coroutine has ended with a result nevertheless, `undo` is called in the loop with the lost result.
-        Raises IllegalStateError in the loop's own thread, and after a fork. Warns, once in a process, if the waiting
-        thread has a running event loop, because that loop is blocked meanwhile. Does not warn in a notebook.
+        The coroutine is made in the loop, because an interrupt could arrive between its creation and its start. An
+        exception in the waiting thread, for example KeyboardInterrupt, cancels the coroutine and waits for its end. If
+        the coroutine has ended with a result nevertheless, `undo` is called in the loop with the lost result. Raises
+        IllegalStateError in the loop's own thread, and after a fork. Warns, once in a process, if the waiting thread
+        has a running event loop, because that loop is blocked meanwhile. Does not warn in a notebook.
         """
         self.check_process()
         if threading.current_thread() is self._thread:

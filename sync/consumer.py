@@ -84,7 +84,7 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
             for record in consumer:
                 print(record.value)
 
-    Iteration calls the event loop's thread once per record; `poll` and `getmany` return many records per call.
+    Iteration makes one call to the event loop's thread per record; `poll` and `getmany` return many records per call.
     Only one thread may read at a time; other threads may make other calls meanwhile. The methods of a rebalance
     listener run in their own thread while `poll` or `close` waits, and may call the consumer. They must not wait for a
     lock that the waiting thread holds. With enable.auto.commit the end of a `with` block commits the offsets, unless an
@@ -121,7 +121,7 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
         return self._client.config
 
     def start(self) -> None:
-        """Connect to the cluster; raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""
+        """Connect to the cluster. Raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""
         self._start(self._client.start)
 
     def close(self, *, commit: bool = True, timeout_s: float | None = None) -> None:
@@ -155,7 +155,7 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Subscribe to these topics, or to the topics that match the pattern; replaces the former subscription.
+        """Subscribe to these topics, or to the topics that match the pattern. Replaces the former subscription.
 
         The members of the group share the partitions of the topics.
         """

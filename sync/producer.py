@@ -30,7 +30,7 @@ class Delivery:
         self._delivery = delivery
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
-        """Wait until the record is acknowledged, and return where it was written; raises the record's failure.
+        """Wait until the record is acknowledged, and return where it was written. Raises the record's failure.
 
         Raises TimeoutError after `timeout_s`; the producer still tries to deliver the record then.
         """
@@ -45,7 +45,7 @@ class Delivery:
             except KafkaTimeoutError:
                 raise  # the record's own failure
             except TimeoutError as error:
-                raise TimeoutError(f"the record was not acknowledged within {timeout_s} s, but still may be") from error
+                raise TimeoutError(f"the record was not acknowledged within {timeout_s} s, but may be later") from error
 
         return self._background.run(wait)
 
@@ -64,7 +64,7 @@ class Transaction(Generic[SentK, SentV]):
     The transaction commits at the end of the block. An exception in the block, including KeyboardInterrupt, aborts the
     transaction and is raised again. If the commit fails because the transaction can only be aborted, it is aborted and
     AbortableError is raised: run the transaction again. AbortableError is also raised at the end of the block if its
-    transaction was aborted in another way than by `abort`, for example because another thread closed the producer.
+    transaction was aborted by something other than `abort`, for example because another thread closed the producer.
     """
 
     def __init__(self, background: BackgroundLoop, transaction: AsyncTransaction[SentK, SentV]) -> None:
@@ -161,7 +161,7 @@ class Producer(Facade[AsyncProducer[SentK, SentV]], Generic[SentK, SentV]):
         return self._client.config
 
     def start(self) -> None:
-        """Connect to the cluster, and get a producer id if idempotent; raises KafkaTimeoutError after max.block.ms."""
+        """Connect to the cluster, and get a producer id if idempotent. Raises KafkaTimeoutError after max.block.ms."""
         self._start(self._client.start)
 
     def close(self, timeout_s: float | None = None) -> None:
@@ -183,7 +183,7 @@ class Producer(Facade[AsyncProducer[SentK, SentV]], Generic[SentK, SentV]):
         headers: HeadersLike = (),
         on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
-        """Hand over a record, waiting only while the buffer is full. The record is sent in the background.
+        """Hand over a record without waiting for its delivery. The method waits while the buffer is full.
 
         Without `partition` the hash of the key chooses the partition. `timestamp_ms` is in milliseconds since the epoch
         (default: now). `headers` are (name, bytes or None) pairs.
