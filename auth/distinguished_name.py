@@ -76,7 +76,7 @@ class PrincipalRules:
     """The rules by which a listener turns the subjects of clients' certificates into names of principals."""
 
     def __init__(self, text: str) -> None:
-        """Read `ssl.principal.mapping.rules`; an empty text means `DEFAULT`. Raises ValueError."""
+        """Read `ssl.principal.mapping.rules`; an empty string means `DEFAULT`. Raises ValueError."""
         self._rules: list[tuple[re.Pattern[str] | None, str, str]] = []
         text = text.strip() or "DEFAULT"
         position = 0

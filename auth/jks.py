@@ -82,7 +82,7 @@ def read_jks(content: bytes, password: str, key_password: str = "", *, keys: boo
 
 
 class _Reader:
-    """Reads numbers, texts and certificates one after the other."""
+    """Reads numbers, strings and certificates one after the other."""
 
     def __init__(self, data: bytes, position: int) -> None:
         self._data, self._position = data, position

@@ -18,7 +18,7 @@ class Principal:
 
     @classmethod
     def parse(cls, text: str) -> Principal:
-        """Return the principal that a text such as `User:alice` names. Raises ValueError for any other form."""
+        """Return the principal that a string such as `User:alice` names. Raises ValueError for any other form."""
         kind, colon, name = text.partition(":")
         if not (kind and colon and name):
             raise ValueError(f"{text!r} is not a principal. Write a type, a colon and a name, for example User:alice")

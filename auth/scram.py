@@ -41,8 +41,7 @@ MAX_MESSAGE_BYTES: Final = 8192
 """The largest message that is read."""
 
 TOKEN_EXTENSION: Final = "tokenauth"  # noqa: S105 - a name
-"""The extension that is true if name and password are the id and HMAC of a delegation token (KIP-48).
-"""
+"""The extension that is true if name and password are the id and HMAC of a delegation token (KIP-48)."""
 
 _NO_BINDING: Final = b"n,,"
 _SALT_BITS: Final = 130
@@ -171,7 +170,10 @@ class ScramDecoys:
 
 
 def _at(place: bytes, iterations: Mapping[int, int]) -> int:
-    """Return the number of iterations at `place`, a binary fraction of all credentials in ascending order."""
+    """Return the number of iterations of the credential at `place`, in ascending order of these numbers.
+
+    `place` is the fraction of the credentials that come before it, in binary.
+    """
     left = (int.from_bytes(place) * sum(iterations.values())) >> 8 * len(place)
     for number in sorted(iterations):
         left -= iterations[number]
@@ -302,7 +304,7 @@ class ScramClient:
         return f"{unproved},p={base64.b64encode(proof).decode('ascii')}".encode()
 
     def finish(self, server_final: bytes) -> None:
-        """Check that the server knows the user's credential; raises ScramError if it does not."""
+        """Check that the server knows the user's credential. Raises ScramError if it does not."""
         assert self._server_signature, "respond comes first"
         parts = _parsed(_SERVER_FINAL, server_final, "the server's final message")
         if parts["error"]:

@@ -21,8 +21,8 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 class TokenFile:
     """The tokens of a file, one per line. Only their digests are kept. The file is read again when it changes.
 
-    Empty lines and lines that begin with # are ignored. While a token is being replaced, the file has the former and
-    the new one.
+    Empty lines and lines that begin with # are ignored. While a token is being replaced, the file has both the old and
+    the new token.
     """
 
     def __init__(self, path: Path) -> None:
