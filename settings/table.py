@@ -1,8 +1,8 @@
 """Define what a setting is: its name, type, default, check, documentation, and how it is given and shown.
 
 The settings of a component form a table: a class body with one declaration per setting. Everything else is made from
-this row: the typed attribute that the code reads, the parsing of files, environment variables, flags, mappings and
-keywords, the types of keyword arguments, DescribeConfigs and the reference page::
+the declaration: the typed attribute that the code reads, the parsing of files, environment variables, flags, mappings
+and keywords, the types of keyword arguments, DescribeConfigs and the reference page::
 
     class BrokerConfig(Table):
         num_partitions: int = integer(1, at_least(1), doc="Partitions of a topic that is created without a number.")
@@ -90,7 +90,7 @@ class Setting:
     `parser` replaces the parser of the type; the message of its ValueError says what is wrong. `keyword` is the source
     code of the keyword argument's type, if it does not follow from type and choices. `default_text` describes the
     default on reference pages, if the default depends on something else. A `dynamic` setting can be changed while the
-    broker runs.
+    broker is running.
 
     `synonyms` are the broker settings that a topic setting falls back to, the most specific first. A setting that is
     `per_listener` can also be set for one listener, as `listener.name.<listener>.<name>`.
@@ -130,7 +130,7 @@ class Setting:
         """Check the text of a list that a client wants to store.
 
         Raises ConfigError if there are too many items, or if a list with choices has an empty or repeated item.
-        Configuration files may have such lists. The empty text is an empty list.
+        Configuration files may have such lists. The empty string is an empty list.
         """
         if not (self.type is ConfigType.LIST and text.strip()):
             return
@@ -144,7 +144,7 @@ class Setting:
             raise ConfigError(self.name, "has an item more than once", shown=repr(text))
 
     def check_item_count(self, text: str) -> None:
-        """Raise ConfigError if the text of a list has more items than choices, or than `MOST_ITEMS` without choices.
+        """Raise ConfigError if a list has more items than choices, or more than `MOST_ITEMS` if there are no choices.
 
         The check is fast for a text of any length.
         """
