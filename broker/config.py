@@ -140,7 +140,7 @@ def is_security_setting(name: str) -> bool:
 
 
 def _asks_for_nothing(name: str, value: object) -> bool:
-    """Return whether the setting is a security setting whose value needs no support of the broker."""
+    """Return whether the setting is a security setting whose value needs no support from the broker."""
     text = str(value).strip().lower() if value is not None else ""
     if not is_security_setting(name):
         return False
@@ -148,7 +148,7 @@ def _asks_for_nothing(name: str, value: object) -> bool:
 
 
 def _is_login_module(name: str, value: str) -> bool:
-    """Return whether a listener's setting names the login module that the listener has anyway."""
+    """Return whether a listener's setting names the login module that the listener uses in any case."""
     for end, (module, options) in LOGIN_MODULES.items():
         if name.startswith(LISTENER_PREFIX) and name.endswith(end):
             from ..auth.jaas import parse_jaas  # imported at its first use, not at start
@@ -191,7 +191,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     """The settings that were given for one listener, by full name: `listener.name.<listener>.<setting>`."""
 
     dynamic: Mapping[str, Any]
-    """The values by name that clients have set while the broker runs. They override all others (KIP-226)."""
+    """The values by name that clients have set while the broker is running. They override all others (KIP-226)."""
 
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
         self.__dict__["overrides"] = {}
@@ -299,8 +299,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
 
     dynamic_configs_enable: bool = boolean(
         True,
-        doc="Whether settings can be changed while the broker runs (KIP-226). false: changed values have no effect, and"
-        " can only be removed. Start a broker like this if a changed limit locks everybody out.",
+        doc="Whether settings can be changed while the broker is running (KIP-226). false: changed values have no"
+        " effect, and can only be removed. Start the broker with false if a changed limit locks everybody out.",
     )
 
     # connections and requests
@@ -470,8 +470,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     min_insync_replicas: int = integer(
         1,
         at_least(1),
-        doc="Accepted without effect. A number above that of the replicas counts as the number of replicas, and a"
-        " partition has one.",
+        doc="Accepted without effect. A number above the number of replicas is treated as that number, and a"
+        " partition has one replica.",
         dynamic=True,
     )
     auto_create_topics_enable: bool = boolean(
@@ -971,7 +971,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         if metrics is None:
             for name in ("metrics.users.location", "metrics.bearer.token.location"):
                 if self.get(name):
-                    raise ConfigError(name, "is set, but metrics.listener is empty. Set the address, or remove this")
+                    raise ConfigError(name, "is set, but metrics.listener is empty. Set that, or remove this setting")
             return []
         if metrics.protocol.uses_tls and any(row.name == METRICS for row in self.read_listeners()):
             raise ConfigError(
@@ -980,7 +980,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         return [metrics]
 
     def _check_overrides(self, listeners: Sequence[ListenerConfig]) -> None:
-        """Raise ConfigError if a setting with `listener.name.` names no listener, or one that does not use it."""
+        """Raise ConfigError if a `listener.name.` setting names no listener, or one that does not use the setting."""
         owners = {_prefix(listener.name) + name: listener for listener in listeners for name in self.rows}
         for name in self.overrides:
             if name not in owners:
@@ -1039,7 +1039,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         return read_listeners(self.listeners, self.listener_security_protocol_map, self.advertised_listeners)
 
     def read_metrics_listener(self) -> ListenerConfig | None:
-        """Return the address of `metrics.listener` with the name METRICS, or None if it is not set."""
+        """Return the listener METRICS with the address in `metrics.listener`, or None if that setting is empty."""
         if not self.metrics_listener:
             return None
         certificates = self.of_listener(METRICS).get("ssl.client.auth") == "required"
@@ -1166,9 +1166,10 @@ def read_toml(file: Path) -> dict[str, object]:
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, object]:
-    """Return the settings in environment variables named ONCELOG_ and the name in upper snake case.
+    """Return the settings in environment variables.
 
-    Raises ConfigError for a variable whose name is not that of a setting.
+    A variable's name is ONCELOG_ followed by the setting's name in upper snake case. Raises ConfigError
+    for a variable whose name is not that of a setting.
     """
     found: dict[str, object] = {}
     for variable, value in environment.items():

@@ -15,8 +15,8 @@ Requests fail in these ways:
 * A field of the extension is sent although the feature group.aware.transaction is off: UNSUPPORTED_VERSION.
 * A handler raises KafkaError: the error's code in the API's own response (error_response.py).
 * The response would exceed `response.max.rows` or `response.max.bytes`: INVALID_REQUEST.
-* The future for which a handler waits is cancelled, because the broker stops: the connection is closed, and the client
-  sends the request again.
+* The future for which a handler waits is cancelled, because the broker is stopping: the connection is closed, and the
+  client sends the request again.
 * A handler raises any other exception, which is a bug: UNKNOWN_SERVER_ERROR, and the traceback is logged.
 
 Large requests are decoded, executed and answered in slices, so that other requests run in between. Small requests are
@@ -276,7 +276,8 @@ class Dispatcher:
     def _read(self, api: HandledApi, frame: memoryview, version: int, position: int) -> Decoded:
         """Decode the body. Also return the error in its extension fields, if any; those fields are then ignored.
 
-        Bytes after the body are ignored, as in Kafka, because librdkafka 2.16 sends three after Metadata v13.
+        Bytes after the body are ignored, as in Kafka, because librdkafka 2.16 sends three extra bytes after Metadata
+        v13.
         """
         limit = self._max_elements
         if self._reads_extension(api, version):
@@ -314,7 +315,7 @@ class Dispatcher:
             unsupported = ApiVersionsResponse(int(ErrorCode.UNSUPPORTED_VERSION), [served])
             return Exchange(api, context, api.request(), unsupported)
         if version not in api.request.spec.versions:
-            raise MalformedRequest(f"{name} version {version} is not defined; supported are {api.versions}")
+            raise MalformedRequest(f"{name} version {version} is not defined; supported versions are {api.versions}")
         return self._exchange(api, context, frame, position, refusal)
 
     def _describe(self, frame: memoryview, error: DecodeError) -> str:
@@ -464,7 +465,8 @@ class Dispatcher:
             limit = f"response.max.bytes = {self._max_bytes}"
             message = f"The response would have more than {limit} bytes. Request fewer items at a time."
         elif isinstance(error, asyncio.CancelledError):
-            # The broker stops. A client repeats the request after a close, but might treat an error response as fatal.
+            # The broker is stopping. A client repeats the request after a close, but might treat an error response as
+            # fatal.
             connection.close("the request was cancelled because the broker is stopping")
             return None
         else:

@@ -1,4 +1,4 @@
-"""The settings of the broker that clients change while it runs (KIP-226).
+"""The settings of the broker that clients change while it is running (KIP-226).
 
 A value for one broker overrides a value for all brokers, and both override the broker's own configuration. The table in
 `config.py` says which settings can be changed. Kafka stores and ignores a setting that it does not know; this broker
@@ -26,7 +26,7 @@ StoredConfigs: TypeAlias = Mapping[str, Mapping[str, str]]
 
 
 def dynamic_setting(name: str) -> Setting:
-    """Return a setting that can be changed while the broker runs. Raises KafkaError INVALID_REQUEST for all others."""
+    """Return a setting that can be changed at runtime. Raises KafkaError INVALID_REQUEST for all others."""
     setting = BrokerConfig.rows.get(name)
     if name in WITHOUT_MEANING:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has no effect in this broker. Do not change it.")
@@ -35,7 +35,7 @@ def dynamic_setting(name: str) -> Setting:
     if setting is None or not setting.dynamic:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"{name[:100]} cannot be changed while the broker runs. Change its configuration and restart it.",
+            f"{name[:100]} cannot be changed while the broker is running. Change its configuration and restart it.",
         )
     return setting
 

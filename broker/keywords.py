@@ -58,7 +58,7 @@ class BrokerKeywords(TypedDict, total=False):
     list names all of them or none.
     """
     ssl_reload_interval_ms: int
-    """The time in ms between two checks whether a key or certificate file has changed. 0: never."""
+    """The time in ms between two checks for changed key or certificate files. 0: never."""
     connection_authentication_timeout_ms: int
     """The time in ms that a client has to complete the TLS handshake, and then again to log in with SASL. After
     that time the connection is closed.
@@ -97,7 +97,7 @@ class BrokerKeywords(TypedDict, total=False):
     sasl_server_max_waiting_logins: int
     """The maximum number of logins that wait until their password is compared with its salted hash (PLAIN), or
     their large token is verified (OAUTHBEARER). Connections with further logins are closed. A password that was
-    right recently does not wait. Not a setting of Kafka.
+    recently found to be right does not wait. Not a setting of Kafka.
     """
     sasl_server_max_waiting_logins_per_ip: int
     """The maximum number of logins that wait for the check of their password or token and come from one address.
@@ -117,8 +117,8 @@ class BrokerKeywords(TypedDict, total=False):
     """
     delegation_token_secret_key: str
     """The key from which the broker computes the secret of every delegation token. Empty: delegation tokens are
-    off. Use a long random text, for example of `openssl rand -base64 48`. Changing the key invalidates all secrets
-    that were handed out.
+    off. Use a long random string, for example the output of `openssl rand -base64 48`. Changing the key invalidates
+    all secrets that were handed out.
     """
     delegation_token_max_lifetime_ms: int
     """The longest time in ms from the creation of a delegation token to its end. Renewals cannot exceed it."""
@@ -218,8 +218,8 @@ class BrokerKeywords(TypedDict, total=False):
     producer epoch.
     """
     dynamic_configs_enable: bool
-    """Whether settings can be changed while the broker runs (KIP-226). false: changed values have no effect, and
-    can only be removed. Start a broker like this if a changed limit locks everybody out.
+    """Whether settings can be changed while the broker is running (KIP-226). false: changed values have no effect,
+    and can only be removed. Start the broker with false if a changed limit locks everybody out.
     """
     socket_request_max_bytes: int
     """The largest request in bytes. The broker closes the connection of a client that sends a larger one."""
@@ -314,8 +314,8 @@ class BrokerKeywords(TypedDict, total=False):
     default_replication_factor: int
     """The number of replicas of a topic. Must be 1, or -1 for the default, because there is a single node."""
     min_insync_replicas: int
-    """Accepted without effect. A number above that of the replicas counts as the number of replicas, and a
-    partition has one.
+    """Accepted without effect. A number above the number of replicas is treated as that number, and a partition has
+    one replica.
     """
     auto_create_topics_enable: bool
     """Whether a topic is created when a client requests its metadata."""

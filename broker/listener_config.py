@@ -161,14 +161,15 @@ def read_listeners(
 
 
 def check_text(setting: str, text: str) -> None:
-    """Raise ConfigError if a text of this setting cannot be sent to clients as a string of the protocol."""
+    """Raise ConfigError if `text`, from this setting, cannot be sent to clients as a string of the protocol."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise ConfigError(setting, "has a text that is not valid UTF-8. Correct it") from None
+        raise ConfigError(setting, "contains a value that is not valid UTF-8. Correct it") from None
     if size > MAX_STRING_BYTES:
         raise ConfigError(
-            setting, f"has a text of {size} bytes, but clients can be sent at most {MAX_STRING_BYTES}. Shorten it"
+            setting,
+            f"contains a value of {size} bytes, more than the {MAX_STRING_BYTES} that clients can receive. Shorten it",
         )
 
 

@@ -58,14 +58,14 @@ if TYPE_CHECKING:
 
 
 class BrokerStartError(RuntimeError):
-    """Raised if the broker cannot start; the text states the reason and the remedy."""
+    """Raised if the broker cannot start; the message states the reason and the remedy."""
 
 
 class BrokerNode:
     """The parts of a broker, and the services that its handlers use (`BrokerServices`). Programs use `embedded.Broker`.
 
-    The arguments are those of `Broker`, and ports that tests and simulations replace. Raises ConfigError for an invalid
-    setting.
+    The arguments are those of `Broker`, plus ports that tests and simulations replace. Raises ConfigError for an
+    invalid setting.
     """
 
     def __init__(
@@ -357,8 +357,8 @@ class BrokerNode:
             await self._complete_metadata()
         except KafkaError as error:
             raise BrokerStartError(
-                f"The internal topics and features cannot be recorded: {error.message}. This broker has not started:"
-                " start it again afterwards."
+                f"The internal topics and features cannot be recorded: {error.message}. The broker has not"
+                " started. Correct this, then start it again."
             ) from error
         self.metadata.on_topic_deleted.append(lambda topic: self.group_coordinator.on_topics_deleted([topic.name]))
         self.replica_manager.offsets_owner = self.group_coordinator
@@ -466,7 +466,7 @@ class BrokerNode:
     async def stop(self) -> None:
         """Stop the broker's parts in order.
 
-        Afterwards all acknowledged data is on disk, and after a clean stop all written data.
+        Afterwards, all acknowledged data is on disk. After a clean stop, all written data is on disk.
         """
         if not self._running:
             if self._temporary is not None:

@@ -20,7 +20,7 @@ def _row(setting: Setting) -> tuple[str, ...]:
     if setting.aliases:
         meaning += f" Also called {', '.join(f'`{alias}`' for alias in setting.aliases)}."
     if setting.dynamic:
-        meaning += " Can be changed while the broker runs."
+        meaning += " Can be changed while the broker is running."
     if setting.synonyms:
         meaning += f" From the broker's `{setting.synonyms[0]}`."
     return f"`{setting.name}`", setting.type.name.lower(), _default(setting), meaning

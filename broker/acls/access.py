@@ -36,7 +36,7 @@ class Access(Protocol):
 
     @property
     def units(self) -> int:
-        """The units of work (`steps.py`) of one call of `allows`."""
+        """The units of work (`steps.py`) of one call to `allows`."""
 
     def allows(
         self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME, *, quiet: bool = False

@@ -106,7 +106,7 @@ class AclIndex:
 
     @property
     def most_lengths(self) -> int:
-        """The largest number of different lengths that the prefixes for one type of resource have."""
+        """The largest number of different prefix lengths that any type of resource has."""
         return max(map(len, self._sorted_lengths.values()), default=0)
 
     def matching(self, resource_type: int, name: str) -> Iterator[RulesByClient]:

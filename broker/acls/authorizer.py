@@ -126,7 +126,7 @@ class Authorizer:
 
     @property
     def units(self) -> int:
-        """The units of work (`steps.py`) of a decision that is not cached. They grow with the lengths of prefixes."""
+        """The units of work (`steps.py`) of an uncached decision. They grow with the number of prefix lengths."""
         return 2 + self.acls.units
 
     def decide_by_resource_type(

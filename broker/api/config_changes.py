@@ -119,7 +119,7 @@ def _change_broker(
         if not broker.config.dynamic_configs_enable:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"{name} cannot be changed while the broker runs, because dynamic.configs.enable is false.",
+                f"{name} cannot be changed while the broker is running, because dynamic.configs.enable is false.",
             )
         try:
             dynamic_setting(name).check_items(text)

@@ -20,7 +20,7 @@ WITHOUT_DEFAULT: Final = frozenset(
 )
 """Settings whose default in Kafka is null, which means that a related setting applies.
 
-An empty text is such a default, too, and means that there is no value.
+An empty string is such a default, too. It means that there is no value.
 """
 
 COARSER: Final = {

@@ -72,7 +72,7 @@ def _arrays(struct: type[Struct], version: int) -> Iterable[FieldSpec]:
 
 
 def add_errors(asked: Struct, answer: Struct, version: int, code: int, message: str | None) -> Steps[None]:
-    """Add to the response `answer`, for each item in the matching array of the request `asked`, an item with the error.
+    """For each item in an array of the request `asked`, add an item with the error to the response `answer`.
 
     The generator yields once for each item.
     """

@@ -21,7 +21,7 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 MAX_EPOCH: Final = 2**31 - 1
 EVICTION_AGE_S: Final = 120.0
-"""A session that was not used for this many seconds may be replaced by a new one (Kafka's default)."""
+"""A session that has not been used for this many seconds may be replaced by a new one (Kafka's default)."""
 
 FIRST_TOPIC_ID_VERSION: Final = 13
 
@@ -148,7 +148,8 @@ def _may_be_kept(name: str | bytes) -> bool:
 class FetchSessionCache:
     """All sessions, the least recently used first: at most `slots`, with at most `max_partitions` in total.
 
-    A request with a topic name that no topic can have is answered without a session, because names are in memory, too.
+    A request with a topic name that no topic can have is answered without a session, because a session would keep the
+    name in memory.
     """
 
     def __init__(self, slots: int, max_partitions: int, random_ids: random.Random | None = None) -> None:

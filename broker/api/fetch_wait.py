@@ -1,12 +1,12 @@
 """Let Fetch requests wait until there is enough data (`fetch.min.bytes`).
 
 A wait ends exactly once: when enough data is available, when its time is up, when a later response of its connection
-waits for it, when its connection closes, or when the broker stops. The handler reads the records only when the response
-can be sent. When a log advances, the cost per wait does not depend on how many other logs the wait watches.
+waits for it, when its connection closes, or when the broker is stopping. The handler reads the records only when the
+response can be sent. When a log advances, the cost per wait does not depend on how many other logs the wait watches.
 
 Usually the waits of a log are looked at as soon as the log advances. If very many waits are due at the same time, the
 rest are looked at in the next turns of the event loop, a few of each log at a time. A wait that watches many logs stops
-watching them in slices. So no number of waits or logs delays the other clients.
+watching them in slices. So the other clients are not delayed, however many waits and logs there are.
 """
 
 from __future__ import annotations
@@ -189,8 +189,9 @@ class FetchPurgatory:
                 self._request_turn()
 
     def _look_at_some(self, count: int) -> int:
-        """Look at up to `count` of the waits that are due for the first log, and move this log to the end. Return how
-        many waits that were.
+        """Look at up to `count` of the waits that are due for the first log; return their number.
+
+        The log is then moved to the end.
         """
         log = self._due_logs.popleft()
         waits = self._due[log]

@@ -31,7 +31,7 @@ def unflushed(log: Log) -> asyncio.Future[None] | None:
 
 
 async def all_ended(flushes: Iterable[asyncio.Future[None]]) -> None:
-    """Wait until all flushes have ended, successfully or not. They may be many."""
+    """Wait until all flushes have ended, successfully or not. There may be many flushes."""
     async for flush in in_slices(flushes, _AWAITED_AT_ONCE):
         if not flush.done():
             await asyncio.wait([flush])

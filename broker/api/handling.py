@@ -54,10 +54,11 @@ class Deferred(Generic[ResultT]):
     """A handler's reply if the response follows later.
 
     The broker waits for `awaitable`, unless that is None. The result is the response, or None for no response; if
-    `finish` is given, `finish` makes the response from the result. `finish` is called when the response can be sent:
-    all earlier responses have been sent and the peer reads. A large response should be made there, so that a connection
-    has at most one in memory. `finish` may return `Steps`; they are run in slices if one slice is not enough, or if
-    `context.rows` counted many rows. A KafkaError from `awaitable` or `finish` becomes the API's error response.
+    `finish` is given, `finish` makes the response from the result. `finish` is called when the response can be sent,
+    that is, when all earlier responses have been sent and the peer is reading. A large response should be made there,
+    so that a connection has at most one in memory. `finish` may return `Steps`; they are run in slices if one slice is
+    not enough, or if `context.rows` counted many rows. A KafkaError from `awaitable` or `finish` becomes the API's
+    error response.
 
     A coroutine is run as a task and is cancelled when the connection closes. A future is only waited for and never
     cancelled: its creator owns it, and can watch `context.connection.closed`.
@@ -186,7 +187,7 @@ class RequestContext:
         return self.extension_version >= 1
 
     def while_waiting(self) -> AbstractAsyncContextManager[None]:
-        """Return a context manager for waiting for another request; a large request releases its slot in the block.
+        """Return a context manager in which a large request waits for another request without holding its slot.
 
         Raises KafkaError CONCURRENT_TRANSACTIONS if too many large requests already wait.
         """
@@ -229,9 +230,9 @@ def handles(
 ) -> Callable[[HandlerT], HandlerT]:
     """Return a decorator that declares a function as the handler of `request`.
 
-    The handler supports the request's stable versions, or the narrower range `versions`. `announced_from` is a lower
-    first version that only ApiVersions reports, because some clients look for it but never send it. Set `carried_out`
-    for a request that makes many changes in sequence and must not end in the middle.
+    The handler supports the request's stable versions, or the narrower range `versions`. If `announced_from` is given,
+    ApiVersions announces the API from this lower version on, because some clients look for that version but never send
+    it. Set `carried_out` for a request that makes many changes in sequence and must not end in the middle.
     """
 
     def declare(function: HandlerT) -> HandlerT:

@@ -1,4 +1,4 @@
-"""Process in slices the rows of requests that name partitions by topic.
+"""Process the rows of requests that name partitions by topic, in slices.
 
 OffsetCommit and TxnOffsetCommit requests have the same fields for offsets. Their responses and that of OffsetDelete
 have the same fields for results.

@@ -1,7 +1,7 @@
-"""State for each API which operations on which resources it requires, in one table.
+"""Define, in one table, which operations on which resources each API requires.
 
-`authorization.py` enforces the table. An API without a row is refused to all clients but super users while there is
-access control, so that a new API is never open by omission. The rows are those of Apache Kafka's KafkaApis and
+`authorization.py` enforces the table. While access control is on, an API without a row is refused to all clients except
+super users, so that a new API is never open by omission. The rows are those of Apache Kafka's KafkaApis and
 ControllerApis. docs/reference/access.md is made from the table. Fields of the extension require:
 
 * InitProducerId for a consumer group: Read on the group and on the topics of the claimed partitions, and Write on the
@@ -40,9 +40,9 @@ class Requirement:
     """One operation that an API requires.
 
     `field` is the field with the name of the resource, in the request or, if `array` is set, in its items. `field` is
-    empty for the cluster, whose name is constant, and if each item is itself the name. If `or_cluster` is set, this
-    operation on the cluster suffices, too. `kind_of_config` is true if each item names the kind of its resource in the
-    field `resource_type`, with the numbers of config resources.
+    empty for the cluster, whose name is constant. It is also empty if each item is itself the name. If `or_cluster` is
+    set, this operation on the cluster suffices, too. `kind_of_config` is true if each item names the kind of its
+    resource in the field `resource_type`, with the numbers of config resources.
 
     If the scope is HANDLER, `when` says in words when the operation is required, and `refusal` says what the client
     gets if the operation is denied. Both are only for readers of the documentation.

@@ -2,7 +2,7 @@
 
 A transactional batch is appended only if the transaction coordinator confirms, in the same turn of the event loop, that
 the batch's partition belongs to the producer's ongoing transaction. An open transaction of the producer in the log does
-not prove that: the transaction may be decided while its marker is not written yet.
+not prove that: the transaction may already be decided although its marker has not been written yet.
 
 Produce v12+ adds the partition to the transaction (KIP-890 part 2). For older versions, the coordinator verifies that
 the partition was added (part 1). In a session, whose partitions stay registered between transactions, the first batch
@@ -254,7 +254,7 @@ async def registered(context: RequestContext, registration: Registration, append
 
 
 def verify_again(context: RequestContext, transactional_id: str, appends: list[ProduceAppend]) -> None:
-    """Fail each batch whose partition no longer belongs to the transaction, after other requests ran in between.
+    """Fail each batch whose partition no longer belongs to the transaction, because other requests have run since.
 
     The transaction may have timed out or been fenced meanwhile. A batch after the transaction's marker would begin a
     transaction that never ends.

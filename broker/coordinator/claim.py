@@ -1,9 +1,9 @@
 """Defines claims, and the interfaces through which the two coordinators use them.
 
 A claim is the exclusive right of a producer to commit a group's offsets on a partition. The transaction coordinator to
-which the group id is assigned stores the claims durably (`claims/keeper.py`). The group coordinator checks
-commits against the claims (`group/claims.py`). The two coordinators may one day run on different brokers, so they call
-each other only through the protocols in this file. This file owns no state. It owns one rule: whether a claim fences a
+which the group id is assigned stores the claims durably (`claims/keeper.py`). The group coordinator checks commits
+against the claims (`group/claims.py`). The two coordinators may one day run on different brokers, so they call each
+other only through the protocols in this file. This file keeps no state. It contains one rule: whether a claim fences a
 commit.
 """
 

@@ -1,7 +1,7 @@
 """Stores a coordinator's state as keyed records in an internal topic (`__transaction_state`, `__consumer_offsets`).
 
-Owns the mapping from keys to partitions, the encoding of state records as batches, and reading the records back in
-order. Never interprets keys or values, and keeps no state in memory: the partition's log is the truth.
+Maps keys to partitions, encodes state records as batches, and reads the records back in order. Never interprets keys or
+values, and keeps no state in memory: the partition's log is the truth.
 
 Invariants:
 

@@ -1,7 +1,7 @@
-"""Handle AlterPartitionReassignments: accept the assignment that each partition has anyway (KIP-455).
+"""Handle AlterPartitionReassignments: accept the assignment that each partition already has (KIP-455).
 
 There is one broker, which holds the only replica of each partition. So a reassignment to this broker changes nothing,
-any other one is refused, and there is never one to cancel.
+any other reassignment is refused, and there is never a reassignment to cancel.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def handle(
 
 
 def _problem(context: RequestContext, topic: str, item: ReassignablePartition) -> KafkaError | None:
-    """Return why the partition cannot get this assignment, None if it has it anyway."""
+    """Return why the partition cannot get this assignment, None if it already has it."""
     index = item.partition_index
     known = context.broker.metadata.topic(topic)
     if known is None or not 0 <= index < known.partitions:

@@ -1,4 +1,4 @@
-"""Handle AlterReplicaLogDirs: accept the directory in which each replica lies anyway (KIP-113).
+"""Handle AlterReplicaLogDirs: accept the directory in which each replica already is (KIP-113).
 
 There is one data directory, so a replica can be moved nowhere else.
 """

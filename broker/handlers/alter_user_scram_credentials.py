@@ -123,7 +123,7 @@ def _change(context: RequestContext, change: Change) -> tuple[str, ScramCredenti
     if not context.broker.metadata.has_room_for_user(user, limit):
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"The cluster has scram.max.users = {limit} users. Remove users, or raise the setting.",
+            f"The cluster already has {limit} users, the limit set by scram.max.users. Remove users, or raise it.",
         )
     return name, ScramCredential.of_salted_password(
         SCRAM_MECHANISMS[name], bytes(change.salted_password), salt=bytes(change.salt), iterations=change.iterations

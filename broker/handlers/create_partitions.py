@@ -83,7 +83,7 @@ def _check(context: RequestContext, item: CreatePartitionsTopic) -> Topic:
     if topic.is_internal:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"{topic.name} is an internal topic. It cannot get more partitions, because its keys would move to others.",
+            f"{topic.name} is an internal topic. It cannot get more partitions, because keys would change partitions.",
         )
     if broker.replica_manager.is_stray(topic.name):
         raise KafkaError(

@@ -61,7 +61,7 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
 def _authorized(
     context: RequestContext, asked: Sequence[DeleteTopicState], response: DeleteTopicsResponse
 ) -> Steps[dict[str | bytes, Item]]:
-    """Return each topic that the client may delete once, and add the other topics to the response.
+    """Return the topics that the client may delete, each of them once. Add the other topics to the response.
 
     A name and an id of the same topic become one item only if the client may delete the topic by each of them.
     Otherwise the number of rows would reveal which id a hidden topic has.

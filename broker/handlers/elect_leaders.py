@@ -1,4 +1,4 @@
-"""Handle ElectLeaders: this broker, which has the only replica of each partition, is its leader already (KIP-460).
+"""Handle ElectLeaders: this broker has the only replica of each partition, so it is already the leader (KIP-460).
 
 As in Kafka, a request for all partitions returns only those that have no leader, that is, the offline ones.
 """

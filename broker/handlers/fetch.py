@@ -73,7 +73,7 @@ class _Waiting:
     """A partition for which a Fetch waits.
 
     `available` is the number of bytes that the partition has available. `visible` was the end offset for readers when
-    they were counted.
+    these bytes were counted.
     """
 
     __slots__ = ("available", "target", "visible")

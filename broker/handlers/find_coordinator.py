@@ -26,7 +26,7 @@ BATCHES_FROM = 4
 
 @handles(FindCoordinatorRequest)
 def handle(context: RequestContext, request: FindCoordinatorRequest) -> Steps[FindCoordinatorResponse]:
-    """Find the coordinators. Before v4 an error applies to the request, from v4 on to its key."""
+    """Find the coordinators. Before v4, an error applies to the whole request; from v4 on, it applies to one key."""
     if context.api_version < BATCHES_FROM:
         found = _coordinator(context, request.key_type, request.key)
         return FindCoordinatorResponse(0, found.error_code, found.error_message, found.node_id, found.host, found.port)

@@ -159,7 +159,9 @@ def _edit_one(config: AlterableConfig, edited: EditedConfigs) -> None:
     operands = dict.fromkeys(part.strip() for part in value.split(",") if part.strip())
     if config.config_operation == Operation.APPEND:
         if not operands:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Nothing is appended to {name}. Send at least one item.")
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"The list of items to append to {name} is empty. Send at least one item."
+            )
         items = list(dict.fromkeys([*items, *operands]))
     else:
         items = [part for part in items if part not in operands]

@@ -5,8 +5,9 @@ before any batch of the request is appended. `transactional_produce.py` decides 
 appended. While a request is checked in slices or waits for the coordinator, its connection executes no other request,
 so that requests stay in order.
 
-Versions 0-2 are announced but, as in Kafka 4, a request in them closes the connection (KAFKA-18659). librdkafka before
-2.8 learns from the announcement which compression a broker supports, and would otherwise send uncompressed batches.
+Versions 0-2 are announced but, as in Kafka 4, a request in one of them closes the connection (KAFKA-18659). librdkafka
+before 2.8 learns from the announcement which compression a broker supports, and would otherwise send uncompressed
+batches.
 """
 
 from __future__ import annotations

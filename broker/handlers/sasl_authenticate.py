@@ -16,7 +16,7 @@ from ..security.login import LoginNotChecked, LoginRefused
 async def handle(context: RequestContext, request: SaslAuthenticateRequest) -> Reply:
     login = context.connection.login
     if login is None:
-        raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "The listener has no SASL.")
+        raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "This listener does not use SASL. Connect without SASL.")
     answering = login.answer(request.auth_bytes)
     request.auth_bytes = b""  # so that a large message does not stay in memory while its refusal is delayed
     try:

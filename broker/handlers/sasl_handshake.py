@@ -14,7 +14,7 @@ from ..api.handling import Reply, RequestContext, answer_and_close, handles
 def handle(context: RequestContext, request: SaslHandshakeRequest) -> Reply:
     login = context.connection.login
     if login is None:
-        raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "The listener has no SASL.")
+        raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "This listener does not use SASL. Connect without SASL.")
     mechanisms = list(login.rules.mechanisms)
     if login.choose(request.mechanism, context.api_version):
         return SaslHandshakeResponse(mechanisms=mechanisms)

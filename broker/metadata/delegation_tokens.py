@@ -30,7 +30,7 @@ EXAMINED_AT_ONCE: Final = 200
 """The largest number of tokens that are examined, and removed if they have expired, in one turn of the event loop."""
 
 _HMAC_BYTES: Final = 64
-"""The length of a token's secret. A longer one is not looked up, because hashing it could take long."""
+"""The length of a token's secret. A longer one is not looked up, because hashing it could take a long time."""
 
 NEXT_PORTION_S: Final = 0.1
 """The time in seconds before the search examines the next tokens."""
@@ -113,14 +113,14 @@ class DelegationTokenManager:
         if self._metadata.delegation_token_count >= config.delegation_token_max_tokens:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"The cluster has delegation.token.max.tokens = {config.delegation_token_max_tokens} tokens. Expire"
-                " tokens, or raise the setting.",
+                f"The cluster already has {config.delegation_token_max_tokens} tokens, the limit set by"
+                " delegation.token.max.tokens. Expire tokens, or raise the setting.",
             )
         if self._owned[owner] >= config.delegation_token_max_tokens_per_owner:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"{owner} has delegation.token.max.tokens.per.owner = {config.delegation_token_max_tokens_per_owner}"
-                " tokens. Expire tokens, or raise the setting.",
+                f"{owner} already has {config.delegation_token_max_tokens_per_owner} tokens, the limit set by"
+                " delegation.token.max.tokens.per.owner. Expire tokens, or raise the setting.",
             )
         token = issued(
             self._ids.uuid().hex(),

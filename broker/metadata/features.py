@@ -39,7 +39,7 @@ def supported_features(config: BrokerConfig) -> dict[str, tuple[int, int]]:
 
 
 def finalized_features(config: BrokerConfig, recorded: Mapping[str, int]) -> dict[str, int]:
-    """Return the level of each enabled feature: from the levels `recorded` in the metadata, and the configuration."""
+    """Return the level of each enabled feature, from the metadata's `recorded` levels and from the configuration."""
     supported = supported_features(config)
     levels = {name: level for name, level in recorded.items() if level > 0 and name in supported}
     if GROUP_AWARE_TRANSACTION in supported:

@@ -109,7 +109,8 @@ class Metadata(Protocol):
     def finish_deletions(self) -> None:
         """Resume, when the broker starts, the deletions that are unfinished.
 
-        Every subscriber must have joined `on_topic_deleted`, because a name is free when all have dropped their data.
+        Every subscriber must have joined `on_topic_deleted`, because a name becomes free when all subscribers have
+        dropped their data.
         """
 
     # ---- credentials
@@ -182,7 +183,7 @@ class Metadata(Protocol):
 
     @property
     def on_quotas_changed(self) -> list[Callable[[Sequence[QuotaEntity]], None]]:
-        """Callbacks for changed quotas, with the entities whose quotas have changed."""
+        """Callbacks that receive the entities whose quotas have changed."""
 
     def newest_quotas(self, entity: QuotaEntity) -> QuotaValues:
         """Return the quotas of an entity with its pending changes applied, as the base of the next change."""
@@ -197,7 +198,7 @@ class Metadata(Protocol):
 
     @property
     def broker_configs(self) -> Mapping[str, Mapping[str, str]]:
-        """The settings that were changed while the broker ran (KIP-226), by broker id.
+        """The settings that were changed while the broker was running (KIP-226), by broker id.
 
         The broker id "" stands for the settings of all brokers.
         """

@@ -22,11 +22,11 @@ def _throttled_replicas(value: list[str]) -> str | None:
     """Check the value of a `*.replication.throttled.replicas` setting as Kafka does."""
     if value == ["*"] or all(re.fullmatch(r"\d+:\d+", item) for item in value):
         return None
-    return "is neither * nor a list of partition:broker"
+    return "is neither * nor a list of partition:broker pairs"
 
 
 def _no_remote_storage(value: bool) -> str | None:
-    return "asks for tiered storage, which this broker does not have" if value else None
+    return "needs tiered storage, which this broker does not have. Use false or omit the setting" if value else None
 
 
 class TopicConfig(Table):

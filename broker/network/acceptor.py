@@ -55,11 +55,11 @@ class Acceptor:
     ) -> None:
         """Prepare to accept on `listening`.
 
-        `make` returns the protocol object of a connection, with TLS after its handshake. The acceptor counts TLS
-        connections in `limits`; other connections are counted when their protocol object is opened. `context` returns
-        the TLS context for a handshake that begins, and is None for a listener without TLS. `rates` limit how fast
-        connections are accepted. `refused` is called with the address of a client whose certificate is missing or not
-        trusted, and with the reason.
+        `make` returns the protocol object of a connection. With TLS, it is called after the handshake. The acceptor
+        counts TLS connections in `limits`; other connections are counted when their protocol object is opened.
+        `context` returns the TLS context for a handshake that begins, and is None for a listener without TLS. `rates`
+        limit how fast connections are accepted. `refused` is called with the address of a client whose certificate is
+        missing or not trusted, and with the reason.
         """
         self._listening = listening
         self._make = make
@@ -194,9 +194,9 @@ class Acceptor:
             raise TimeoutError("it has not begun within connection.authentication.timeout.ms") from None
 
     async def _refuse(self, host: str, wait_s: float) -> None:
-        """Delay the end of a connection whose address has used its `connection_creation_rate` (KIP-612)."""
+        """Close a connection after a delay, because its address has used up `connection_creation_rate` (KIP-612)."""
         await asyncio.sleep(wait_s)
-        self._log.info("connection_closed", reason="its address has used its connection_creation_rate", peer=host)
+        self._log.info("connection_closed", reason="its address has used up connection_creation_rate", peer=host)
 
     def _failed(self, host: str, error: OSError) -> None:
         if isinstance(error, ssl.SSLCertVerificationError) or getattr(error, "reason", "") == NO_CERTIFICATE:

@@ -175,7 +175,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the requests of a connection that was closed, except a request that must be carried out fully.
 
-        While that request runs, the connection still counts as open, its memory as used, and its client as logged in.
+        While that request is running, the connection still counts as open, its memory as used, and its client as logged
+        in.
         """
         self._transport = self.below_tls = None
         self._pending.clear()
@@ -193,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
             self._leave()
 
     def _leave(self) -> None:
-        """Let go of what the connection has used, now that no request of it is executed any more."""
+        """Release what the connection has used, now that none of its requests is being executed."""
         self.login = None  # it refers to this object, whose memory would be kept until the next garbage collection
         self._listener.memory.leave(self)
         self._listener.lost(self)
@@ -232,26 +233,26 @@ class Connection(asyncio.BufferedProtocol):
         self._process()
 
     def pause_writing(self) -> None:
-        """Execute no further requests, because the peer does not read its responses."""
+        """Execute no further requests, because the peer is not reading its responses."""
         self._write_paused = True
         self.count_unsent()
 
     def resume_writing(self) -> None:
-        """Continue to send responses and to execute requests, because the peer reads again."""
+        """Continue to send responses and to execute requests, because the peer is reading again."""
         self._write_paused = False
         self.last_active = self._loop.time()
         self._flush()
         self._process()
 
     def refuse(self, wait_s: float) -> None:
-        """Close the new connection after `wait_s`, because its address has used `connection_creation_rate` (KIP-612).
+        """Close the new connection after `wait_s`: its address has used up `connection_creation_rate` (KIP-612).
 
         A client that is refused at once would connect again at once.
         """
         if self._deadline is not None:
             self._deadline.cancel()
         self.mute(2 * wait_s)
-        self._deadline = self._loop.call_later(wait_s, self.evict, "its address has used its connection_creation_rate")
+        self._deadline = self._loop.call_later(wait_s, self.evict, "its address has used up connection_creation_rate")
 
     # ---- login
 
@@ -356,7 +357,7 @@ class Connection(asyncio.BufferedProtocol):
     def give_up(self) -> None:
         """Close the connection and cancel its requests, even one that must be carried out fully.
 
-        The listener calls this when the broker stops and has waited long enough.
+        The listener calls this when the broker is stopping and has waited long enough.
         """
         outliving, self._outliving = self._outliving, None
         if outliving is not None:
@@ -581,7 +582,7 @@ class Connection(asyncio.BufferedProtocol):
     def give_back(self) -> None:
         """Shrink the buffer to the bytes it holds, when memory for requests is short.
 
-        The buffer keeps its size while a request runs whose frame is still in use. A connection that itself waits for
+        The buffer keeps its size while a running request still uses its frame. A connection that itself waits for
         memory also gives back what it does not need at present.
         """
         if self._processing:
@@ -594,7 +595,7 @@ class Connection(asyncio.BufferedProtocol):
             self._reserve(self._buffer.claim)
 
     def frame_rate(self, now: float) -> float | None:
-        """Return the rate in bytes per second at which the current frame arrives, 0 if its bytes stopped arriving.
+        """Return the rate in bytes per second at which the current frame arrives, 0 if its bytes have stopped arriving.
 
         Return None if no frame is arriving or if the frame began to arrive less than `GRACE_S` ago.
         """

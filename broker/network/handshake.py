@@ -189,12 +189,12 @@ class Gate(asyncio.Protocol):
         return None if self._tls is None else cast("bool | None", self._tls.eof_received())
 
     def pause_writing(self) -> None:
-        """Pass on that the peer does not read."""
+        """Pass on that the peer is not reading."""
         if self._tls is not None:
             self._tls.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass on that the peer reads again."""
+        """Pass on that the peer is reading again."""
         if self._tls is not None:
             self._tls.resume_writing()
 

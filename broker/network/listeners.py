@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class ListenError(RuntimeError):
-    """The error raised if an address cannot be bound; its text states the reason and the remedy."""
+    """The error raised if an address cannot be bound; its message states the reason and the remedy."""
 
 
 class Listeners:

@@ -1,7 +1,7 @@
 """Collect the bytes that one connection receives and return its complete frames as memoryviews.
 
 A frame's view refers to the buffer's own memory: the bytes are not copied, and the view is writable (the log patches
-offsets in place). The view is valid until the next call of `writable`. While the buffer is `pinned`, nothing is moved,
+offsets in place). The view is valid until the next call to `writable`. While the buffer is `pinned`, nothing is moved,
 and new bytes are only added after the existing ones.
 
 The buffer grows to the size of the current frame, but only as bytes really arrive: it doubles when it is full. A peer
@@ -41,7 +41,7 @@ class FrameSizeError(Exception):
 
 
 def _guess(size: int) -> str:
-    """Return a hint if the bytes of the frame size are the start of TLS or HTTP, else an empty text."""
+    """Return a hint if the bytes of the frame size are the start of TLS or HTTP, else an empty string."""
     start = size.to_bytes(SIZE_BYTES, "big", signed=True)
     if start.startswith(TLS_HANDSHAKE):
         return "; this looks like TLS, but the listener is PLAINTEXT: set the client's security.protocol=PLAINTEXT"

@@ -6,11 +6,11 @@ a quarter of the limit is reserved for them. Large frames share the rest. A larg
 other large frames wait: the bytes that they already hold must not make it wait, or all would wait forever.
 
 When memory is short, connections first give back buffers that they keep only for speed. Then frames wait. Frames of
-connections that have already been sent a response come first, then smaller frames, then earlier ones. Of each
-OVERTAKEN large frames, the last one is the frame that waits longest. It is admitted even beyond the limit, because
-smaller frames could use up all memory forever; but only one frame at a time exceeds the limit in this way. While frames
-wait, connections whose frames have stopped arriving are closed. If there are none, the connection whose frame arrives
-most slowly is closed, once that frame is `GRACE_S` old.
+connections that have already been sent a response come first, then smaller frames, then earlier ones. After every
+OVERTAKEN large frames, the frame that has waited longest is admitted, even beyond the limit, because otherwise smaller
+frames could keep it waiting forever. Only one frame at a time exceeds the limit in this way. While frames wait,
+connections whose frames have stopped arriving are closed. If there are none, the connection whose frame arrives most
+slowly is closed, once that frame is `GRACE_S` old.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class MemoryHolder(Protocol):
         """Release buffer memory that is only kept for speed."""
 
     def frame_rate(self, now: float) -> float | None:
-        """Return the rate in bytes per second at which the current frame arrives, 0 if its bytes stopped arriving.
+        """Return the rate in bytes per second at which the current frame arrives, 0 if its bytes have stopped arriving.
 
         Return None if no frame is arriving or if the frame began to arrive less than `GRACE_S` ago.
         """
@@ -88,7 +88,7 @@ class RequestMemory:
         return self._used[True] + self._used[False]
 
     def reserve(self, holder: MemoryHolder, count: int) -> bool:
-        """Set the holder's reservation to `count` bytes; return False if it must wait for a call of `memory_available`.
+        """Set the holder's reservation to `count` bytes; return False if it must wait for a call to `memory_available`.
 
         Reducing a reservation always succeeds.
         """
@@ -195,7 +195,7 @@ class RequestMemory:
             self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._relieve)
 
     def _make_room(self, small: bool, wanted: int, now: float) -> None:
-        """Free `wanted` bytes by closing connections whose frames stopped arriving.
+        """Free `wanted` bytes by closing connections whose frames have stopped arriving.
 
         If there are none, close the connection whose frame arrives most slowly.
         """

@@ -84,6 +84,6 @@ class SharedLimits:
             del self._by_network[network]
 
     def stop(self) -> None:
-        """Stop the timers of the shared memory, because the broker stops."""
+        """Stop the timers of the shared memory, because the broker is stopping."""
         self.memory.stop()
         self.answers.stop()

@@ -2,8 +2,8 @@
 
 The TLS protocol of uvloop decrypts all records that one read returns. A record without data may cost the broker as much
 as a small request: 64 KB can hold 2,400 changes of a key (KeyUpdate, RFC 8446, section 4.6.3). The kind of a record is
-encrypted, so records of every kind are counted, by their headers. Records above the limit are held until a turn comes
-(`turns.RecordTurns`). Meanwhile the connection is not read.
+encrypted, so records of every kind are counted, by their headers. Records above the limit are held until their turn
+comes (`turns.RecordTurns`). Meanwhile the connection is not read.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ class RecordLimit(asyncio.BufferedProtocol):
     While records are held, the transport is paused. The TLS protocol also pauses and resumes the transport. Whenever
     the TLS protocol receives bytes, the transport is in the state that the TLS protocol has given it.
 
-    Nothing is passed on while the peer does not read: the TLS library answers some records by itself, for example each
+    Nothing is passed on while the peer is not reading: the TLS library answers some records by itself, for example each
     attempt to renegotiate in TLS 1.2, and its answers would pile up.
 
-    When the peer ends the connection of the socket, the TLS protocol discards all bytes that have not been read from it
+    When the peer closes the socket's connection, the TLS protocol discards all bytes that have not been read from it
     yet. So the end is passed on only when `progress`, if given, shows that the connection has read and executed
     everything.
     """
@@ -191,12 +191,12 @@ class RecordLimit(asyncio.BufferedProtocol):
             self._transport.close()
 
     def pause_writing(self) -> None:
-        """Pass on that the peer does not read."""
+        """Pass on that the peer is not reading."""
         self._peer_reads = False
         self._tls.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass on that the peer reads again, then pass on the bytes that were held."""
+        """Pass on that the peer is reading again, then pass on the bytes that were held."""
         self._peer_reads = True
         self._tls.resume_writing()
         if self._held:

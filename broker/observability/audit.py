@@ -111,7 +111,7 @@ class AuditLog:
     def login_accepted(
         self, mechanism: str, principal: str, host: str, listener: str, token_id: str | None = None
     ) -> None:
-        """Record that a client has proved its identity; the mechanism SSL means with a certificate.
+        """Record that a client has proved its identity; the mechanism SSL stands for a certificate.
 
         `token_id` is the id of the delegation token that has proved the identity, None without a token.
         """

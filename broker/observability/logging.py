@@ -38,7 +38,7 @@ EventDict = MutableMapping[str, Any]
 class Budget:
     """The number of lines that may be written now.
 
-    It grows at a rate per second, up to the lines of `BURST_S` seconds.
+    It grows at a rate per second, up to the number of lines for `BURST_S` seconds.
     """
 
     __slots__ = ("_left", "_since")
@@ -61,7 +61,7 @@ class EventRate:
     """A structlog processor that drops an event's lines beyond a rate and counts them in the event's next line."""
 
     def __init__(self, lines_per_second: int, unlimited: Collection[str] = ()) -> None:
-        """Create the processor; with 0 lines per second there is no limit. Events in `unlimited` have none either."""
+        """Create the processor. With 0 lines per second, and for events in `unlimited`, there is no limit."""
         self._rate = lines_per_second
         self._unlimited = frozenset(unlimited)
         self._budgets: dict[str, Budget] = {}

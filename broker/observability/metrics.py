@@ -226,7 +226,7 @@ Otherwise it does not listen. [TLS and credentials](operations.md#who-may-read-m
 `GET /health` is answered there with 200, or with 503 and the reason if one of these conditions holds:
 
 * The data directory has failed.
-* A flush of a log has not ended for `health.flush.max.ms`, because the disk is full or does not respond. With
+* A flush of a log takes longer than `health.flush.max.ms`, because the disk is full or does not respond. With
   `durability=os` the check reports the same about the disk, although no producer waits for it.
 * The check cannot write and sync a small file, `.health-probe`, in the data directory, or that takes longer than
   `health.probe.timeout.ms`. In this way, a broker that receives no records also notices a disk that does not respond.
@@ -236,8 +236,8 @@ Otherwise it does not listen. [TLS and credentials](operations.md#who-may-read-m
 
 The listener opens when the coordinators have read their logs; until then connections are refused. A broker whose event
 loop is blocked answers late, so give a health check a time limit. Single partitions that are offline or read-only
-do not make a broker unhealthy; the log names them. `oncelog health` asks over Kafka's protocol whether the broker
-answers, its data directory has not failed and the small write succeeds; it does not check flushes.
+do not make a broker unhealthy; the log names them. `oncelog health` checks over Kafka's protocol that the
+broker answers, that its data directory has not failed and that the small write succeeds. It does not check flushes.
 
 Each event that a metric counts (a fence, an abort, an expiry, a wait, a refusal) is also a line in the log. The line
 has the reason, the client that caused the event (id and host), the request, and the producer's epochs before and after.

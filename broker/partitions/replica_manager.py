@@ -76,8 +76,10 @@ class ReplicaManager:
         """The partitions that were used, by topic name and index."""
         self._strays: set[str] = set()
         self._beyond_deletion: defaultdict[str, list[int]] = defaultdict(list)
-        """The indexes of partitions that the start found on disk although the record of their topic's deletion has
-        fewer partitions, by topic name."""
+        """The partitions that were on disk at the start although the record of their topic's deletion has fewer.
+
+        The indexes of the partitions are given by topic name.
+        """
         self._leader_epochs: dict[str, dict[int, int]] = {}
         """The leader epochs above the first one, by topic name and partition index."""
 
@@ -335,7 +337,7 @@ class ReplicaManager:
         return held
 
     async def _delete_held(self, looking: Steps[list[TopicPartition]]) -> None:
-        """Delete what `looking` finds."""
+        """Delete the partitions that `looking` finds."""
         held = await run_in_slices(looking)
         if held:
             await self._log_manager.delete(held)

@@ -213,7 +213,7 @@ class ClientQuotas:
         return usage
 
     def connect(self, ip: str) -> float:
-        """Count a new connection; return how long the client has to wait if its address made too many (KIP-612).
+        """Count a new connection; return how long the client has to wait if its address has made too many (KIP-612).
 
         The wait is at most one window, as in Kafka. The default quota counts an IPv6 address as its network
         (`network_of`), because a network has too many addresses to give each one a quota.

@@ -1,9 +1,9 @@
-"""Timers that fire only after the requests that already wait in the sockets were executed.
+"""Timers that fire only after the requests already waiting in the sockets have been executed.
 
-A timeout means that a client sent nothing in time. If the process did not run for a while (a stopped process, a paused
-machine, a blocked event loop), requests that arrived in time may still be in the sockets, and the event loop runs due
-timers before it reads them. Therefore a timer that is due first lets the event loop read all sockets once. If it fires
-late, requests may also still be on their way, so it waits somewhat longer.
+A timeout means that a client sent nothing in time. If the process was not running for a while (a stopped process, a
+paused machine, a blocked event loop), requests that arrived in time may still be in the sockets, and the event loop
+runs due timers before it reads them. Therefore a timer that is due first lets the event loop read all sockets once. If
+it fires late, requests may also still be on their way, so it waits somewhat longer.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PatientTimer:
         self._handle: asyncio.Handle = self._loop.call_at(due, self._fire)
 
     def cancel(self) -> None:
-        """Do not call the action. Do nothing if it was called."""
+        """Cancel the timer, so that the action is not called. Do nothing if it has already been called."""
         self._handle.cancel()
 
     def _fire(self) -> None:

@@ -13,7 +13,7 @@ NETWORK_BITS: Final = 64
 
 
 def is_address(host: str) -> bool:
-    """Return whether a text is an IP address rather than a host name."""
+    """Return whether a string is an IP address rather than a host name."""
     try:
         ip_address(host)
     except ValueError:

@@ -1,7 +1,7 @@
 """Define a delegation token (KIP-48), who may do what with it, and when it expires. Pure functions of token and time.
 
-Kafka's rules: the owner, the requester and the renewers of a token see it; only the owner and the renewers renew it or
-let it expire. The token itself holds no secret. Times are in ms since the epoch.
+Kafka's rules: the owner, the requester and the renewers of a token may see it; only the owner and the renewers may
+renew it or let it expire. The token itself holds no secret. Times are in ms since the epoch.
 """
 
 from __future__ import annotations

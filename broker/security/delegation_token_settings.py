@@ -10,8 +10,8 @@ class DelegationTokenSettings(Table):
 
     delegation_token_secret_key: str = password(
         doc="The key from which the broker computes the secret of every delegation token. Empty: delegation tokens are"
-        " off. Use a long random text, for example of `openssl rand -base64 48`. Changing the key invalidates all"
-        " secrets that were handed out."
+        " off. Use a long random string, for example the output of `openssl rand -base64 48`. Changing the key"
+        " invalidates all secrets that were handed out."
     )
     delegation_token_max_lifetime_ms: int = long(
         7 * 86_400_000,

@@ -40,7 +40,7 @@ _AUTHENTICATE: Final = SaslAuthenticateRequest.spec.key
 
 
 class LoginRefused(Exception):
-    """A login that failed. The text is for the client; `detail` says more, for the broker's log only."""
+    """A login that failed. The message is for the client; `detail` says more, for the broker's log only."""
 
     def __init__(self, message: str, detail: str = "") -> None:
         super().__init__(message)
@@ -99,13 +99,13 @@ class LoginOwner(Protocol):
         """The client's address, without port."""
 
     def login_begins(self) -> None:
-        """Take note that the client has chosen a mechanism; also called when it begins to log in again."""
+        """Record that the client has chosen a mechanism. Also called when it begins to log in again."""
 
     def logged_in(self, principal: Principal) -> None:
-        """Take note that the client has proved its identity; also called when it logs in again."""
+        """Record that the client has proved its identity. Also called when it logs in again."""
 
     def login_refused(self, mechanism: str, why: str) -> None:
-        """Take note that a login has failed. The connection is closed after the response to the client."""
+        """Record that a login has failed. The connection is closed after the response to the client."""
 
 
 class Login:

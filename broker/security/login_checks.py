@@ -12,8 +12,8 @@ tokens must not delay the logins of others:
   last login of the address that has the most.
 * A check whose client has disconnected does not run.
 
-A password that was found right recently needs no hashing (`RememberedPasswords`), so its login neither waits nor counts
-towards the limits.
+A password that was recently found to be right needs no hashing (`RememberedPasswords`), so its login neither waits nor
+counts towards the limits.
 """
 
 from __future__ import annotations

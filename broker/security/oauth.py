@@ -33,7 +33,10 @@ _REFUSAL: Final = b'{"status":"invalid_token"}'
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What a token must contain. Empty `audiences` or `issuer`: any. The claim `name_claim` is the principal's name."""
+    """What a token must contain. The claim `name_claim` is the principal's name.
+
+    If `audiences` or `issuer` is empty, any value is accepted.
+    """
 
     issuer: str
     audiences: Sequence[str]
@@ -52,7 +55,7 @@ class OAuthExchange:
         host: str,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """`host` is the client's address, under which this login waits for its turn in `checks`.
+        """`host` is the client's address, by which `checks` decides when it is this login's turn.
 
         `now_s` returns the seconds since the epoch.
         """

@@ -68,7 +68,7 @@ class PlainExchange:
     """The broker's side of PLAIN: one message, which is verified in a thread."""
 
     def __init__(self, users: PlainUsers, checks: LoginChecks, host: str) -> None:
-        """`host` is the client's address, under which this login waits for its turn in `checks`."""
+        """`host` is the client's address, by which `checks` decides when it is this login's turn."""
         self.proof: Proof | None = None
         self._users, self._checks, self._host = users, checks, host
 

@@ -130,7 +130,7 @@ class SecuritySettings(Table):
     ssl_reload_interval_ms: int = integer(
         10000,
         at_least(0),
-        doc="The time in ms between two checks whether a key or certificate file has changed. 0: never.",
+        doc="The time in ms between two checks for changed key or certificate files. 0: never.",
     )
     connection_authentication_timeout_ms: int = integer(
         30000,
@@ -199,7 +199,7 @@ class SecuritySettings(Table):
         at_least(1),
         doc="The maximum number of logins that wait until their password is compared with its salted hash (PLAIN), or"
         " their large token is verified (OAUTHBEARER). Connections with further logins are closed. A password that was"
-        " right recently does not wait. Not a setting of Kafka.",
+        " recently found to be right does not wait. Not a setting of Kafka.",
     )
     sasl_server_max_waiting_logins_per_ip: int = integer(
         200,

@@ -53,7 +53,7 @@ ALGORITHMS: Final = (
 
 
 class KeysError(Exception):
-    """The error raised if a key set cannot be fetched or read; the text states the reason."""
+    """The error raised if a key set cannot be fetched or read; the message states the reason."""
 
 
 class TokenKeys:

@@ -19,7 +19,7 @@ class SettledClock:
     """The wall clock of `clock`, without a jump ahead that was first seen less than `settle_ms` ago.
 
     Each reader keeps an instance of its own. An instance sees jumps only when it is read, so it should be read at least
-    once every `settle_ms`. A clock that is wrong at the start of the broker is believed.
+    once every `settle_ms`. If the clock is already wrong when the broker starts, its time is used.
     """
 
     def __init__(self, clock: Clock, settle_ms: int, logger: Any, purpose: str) -> None:

@@ -40,4 +40,4 @@ def test_kafka_configs_changes_and_shows_settings_of_the_broker(tmp_path: Path) 
             *("--alter", "--add-config", "num.partitions=3"),
         )
         assert refused.returncode == 1
-        assert "num.partitions cannot be changed while the broker runs" in refused.stdout + refused.stderr
+        assert "num.partitions cannot be changed while the broker is running" in refused.stdout + refused.stderr

@@ -47,7 +47,10 @@ class Assignment:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The precedence of the assignment: of two transactional ids that hold a partition, the higher rank owns it."""
+        """The precedence of the assignment.
+
+        If two transactional ids hold a partition, the one with the higher rank owns it.
+        """
         return self.generation_id, self.order
 
 

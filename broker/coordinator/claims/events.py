@@ -1,7 +1,7 @@
 """Writes the log lines and metrics of group-aware initialisation: one line per event, and for some events a metric.
 
-Owns the names of the events and the fields of each line: the reason, the client (id and host), the request. Fences and
-the transactions that they abort are reported by the coordinators of the fenced transactional ids
+Defines the names of the events and the fields of each line: the reason, the client (id and host), the request. Fences
+and the transactions that they abort are reported by the coordinators of the fenced transactional ids
 (`transaction/events.py`). Never decides anything.
 """
 

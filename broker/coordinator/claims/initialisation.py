@@ -1,8 +1,8 @@
 """Implements group-aware initialisation: InitProducerId with a consumer group, a generation and partitions.
 
-Owns the order of the steps at the group's home, the transaction coordinator that stores the group's claims. (A claim is
-the exclusive right of a producer to commit the group's offsets on a partition.) The steps follow a draft of KIP-447. A
-call
+Defines the order of the steps at the group's home, the transaction coordinator that stores the group's claims. (A claim
+is the exclusive right of a producer to commit the group's offsets on a partition.) The steps follow a draft of KIP-447.
+A call
 
 1. is checked; a refused call changes nothing;
 2. claims the partitions, in the log and at the group coordinator in one step: from then on no other producer with an
@@ -126,7 +126,7 @@ class GroupAwareInitialiser:
         """Claim the partitions for the caller. Return its transactional id and its new identity.
 
         Raise KafkaError INVALID_GROUP_ID, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, ILLEGAL_GENERATION,
-        CONCURRENT_TRANSACTIONS (not complete in time; retry), or with an error code of InitProducerId or of either
+        CONCURRENT_TRANSACTIONS (not complete in time; retry), or an error code of InitProducerId or of either
         coordinator.
         """
         deadline = asyncio.get_running_loop().time() + self._max_wait_s
@@ -153,8 +153,7 @@ class GroupAwareInitialiser:
     async def unfence(self, group_id: str, by: Caller) -> None:
         """Drop all claims of a group for an operator. Return when the drop is durable.
 
-        Raise KafkaError CONCURRENT_TRANSACTIONS (not complete in time; retry), or with an error code of either
-        coordinator.
+        Raise KafkaError CONCURRENT_TRANSACTIONS (not complete in time; retry), or an error code of either coordinator.
         """
         self.check_served(group_id)
         deadline = asyncio.get_running_loop().time() + self._max_wait_s

@@ -1,10 +1,10 @@
-"""Keeps the claims of the groups assigned to this transaction coordinator, durably in `__transaction_state`.
+"""Keeps the claims of the groups assigned to this transaction coordinator durably in `__transaction_state`.
 
 A claim is the exclusive right of a producer to commit a group's offsets on a partition. The group coordinator enforces
 the claims.
 
 Owns the assignments, the records that change them, and their replay. Never decides which producer may claim, and never
-fences a producer; `initialisation.py` does.
+fences a producer; `initialisation.py` does both.
 
 Every change is one batch in the group's state partition, and takes effect with its append. Memory therefore always
 equals the result of a replay, and no response may report a change before it is durable. A drop of very many claims is
@@ -156,7 +156,7 @@ class GroupClaims:
     def _read_late(self, group_id: str) -> None:
         """Schedule the enforcement of a group's claims that were read after the broker's start.
 
-        The claims wait until their whole state partition is read.
+        The claims wait until their whole state partition has been read.
         """
         self._late.add(group_id)
         if self._late_timer is None:

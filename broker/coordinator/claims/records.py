@@ -1,6 +1,6 @@
 """Encodes and decodes the records of claims in `__transaction_state` (record id 9000).
 
-Owns the mapping between assignments and records; never appends or replays records. Kafka's tools skip these records.
+Defines the mapping between assignments and records; never appends or replays records. Kafka's tools skip these records.
 """
 
 from __future__ import annotations

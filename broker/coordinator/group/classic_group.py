@@ -347,8 +347,8 @@ class ClassicGroup:
 def _subscribed(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     """Return the topics of the subscriptions, None if there are too many (`MAX_SUBSCRIBED`) or they are too large.
 
-    Most members of a group send the same subscription, which is decoded once. The topics are read as in version 0, with
-    which every version begins, as in Kafka: kafkajs claims version 1, but leaves out its further fields. Raise
+    Most members of a group send the same subscription, which is decoded once. As in Kafka, only the fields of version
+    0, with which every version begins, are read: kafkajs claims version 1, but omits its additional fields. Raise
     DecodeError if a subscription is malformed.
     """
     topics: set[str] = set()

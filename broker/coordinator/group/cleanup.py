@@ -1,6 +1,6 @@
 """Removes groups, offsets and claims: by request, with their topic, with the last member, or by expiry.
 
-Owns the dependencies: a claim is removed with its offset, with its group, or with the group's last member. A group
+Enforces the dependencies: a claim is removed with its offset, with its group, or with the group's last member. A group
 without members is removed when it has neither offsets nor claims left. Never decides whether a request to delete is
 acceptable; `offset_rules` does. `deleted_topics` finds the offsets of deleted topics.
 
@@ -235,9 +235,9 @@ class GroupCleanup:
             self.delete_group(group)
 
     def _is_idle(self, group: ClassicGroup, partition: TopicPartition, claim: Claim, now_ms: int) -> bool:
-        """Whether the claim is outlived.
+        """Whether the claim is outlived, or old and unused in a group without members.
 
-        In a group without members, also whether it is older than the retention and its partition has no offset.
+        An old claim is past the retention. An unused claim's partition has no offset.
         """
         return self.is_outlived(group, claim) or (
             group.state is GroupState.EMPTY

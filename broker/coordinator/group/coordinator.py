@@ -114,7 +114,7 @@ class GroupCoordinator:
     ) -> None:
         """Create the coordinator.
 
-        `timers` end sessions only after the heartbeats that wait in the sockets were executed.
+        `timers` end sessions only after the heartbeats waiting in the sockets have been executed.
 
         `group_aware`: whether group.aware.transaction is enabled; if not, claims are neither checked nor written.
         """
@@ -171,7 +171,7 @@ class GroupCoordinator:
         self._cleanup.deleted_topics.remove_lost()
 
     def begin_sessions(self) -> None:
-        """Start the session timers, and begin to read again the partitions that could not be read.
+        """Start the session timers, and start to reread the partitions that could not be read.
 
         Call this method when clients can reach the broker. If the timers started earlier and the broker took long to
         start, all sessions would time out, and all groups would lose their members.
@@ -345,7 +345,7 @@ class GroupCoordinator:
     def delete_group(self, group_id: str) -> None:
         """Handle a DeleteGroups request for one group: delete the group and its offsets.
 
-        Raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP, or with an error code of the log.
+        Raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP, or an error code of the log.
         """
         self._check(group_id, may_be_empty=True)
         self._cleanup.delete_group(check_group_delete(self._membership.groups.get(group_id), group_id))
@@ -429,7 +429,7 @@ class GroupCoordinator:
         commits: Iterable[Commit],
         transactional_id: str = "",
     ) -> list[ErrorCode]:
-        """Handle a TxnOffsetCommit request: append offsets that are pending until the producer's marker.
+        """Handle a TxnOffsetCommit request: append offsets that stay pending until the producer's marker is written.
 
         Return an error code for each commit, in order. The caller must have made sure that the group's partition of
         `__consumer_offsets` is part of the producer's ongoing transaction. Raise KafkaError if all commits are refused.
@@ -607,8 +607,8 @@ class GroupCoordinator:
     def fetch_offsets(self, group_id: str, wanted: Iterable[TopicPartition] | None) -> list[FetchedOffset]:
         """Handle an OffsetFetch request for the `wanted` partitions, or for all partitions with offsets (None).
 
-        An unknown group has no offsets, and a topic has none of an earlier topic with its name. Raise KafkaError if the
-        group cannot be served.
+        An unknown group has no offsets. A topic does not inherit the offsets of an earlier topic with its name. Raise
+        KafkaError if the group cannot be served.
         """
         if wanted is None:
             return list(self.offset_snapshot(group_id, None))
@@ -658,7 +658,7 @@ class GroupCoordinator:
     def delete_offsets(self, group_id: str, wanted: Iterable[TopicPartition]) -> list[ErrorCode]:
         """Handle an OffsetDelete request (KIP-496); return an error code for each partition.
 
-        Raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP, or with an error code of the log.
+        Raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP, or an error code of the log.
         """
         self._check(group_id)
         group = check_offset_delete(self._membership.groups.get(group_id), group_id)

@@ -4,8 +4,9 @@ A new topic of the same name would inherit these offsets and claims, so the name
 The offsets of all groups are examined in portions. Deletions that are waiting when a scan begins share that scan;
 deletions that arrive during a scan share the next one.
 
-A scan sees each offset, although it lists a group's partitions only once, and transactions may end during the scan:
-nobody can commit on the partitions of a deleted topic, so an offset that becomes committed was listed as pending.
+A scan lists a group's partitions only once, and transactions may end during the scan. It still sees every offset,
+because no client can commit on the partitions of a deleted topic: an offset that becomes committed during the scan was
+listed as pending.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _Find: TypeAlias = Callable[[str, Sequence[TopicPartition]], list[TopicPartition
 def is_replaced(topic: Topic | None, topic_id: bytes) -> bool:
     """Whether an offset with this topic id belongs to an earlier topic that had the name of `topic`.
 
-    Such an offset counts as absent, even if it could not be removed. False if there is no topic of the name now, or if
+    Such an offset counts as absent, even if it could not be removed. Return False if no topic has the name now, or if
     `topic_id` is unknown (`NO_UUID`).
     """
     return topic is not None and topic_id != topic.topic_id and topic_id != NO_UUID

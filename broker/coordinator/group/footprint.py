@@ -1,6 +1,6 @@
 """Counts the memory of all groups' members, so that no client can exhaust the broker's memory.
 
-Owns two totals. The first counts the bytes of members (limit: `group.members.max.bytes`). The second counts the bytes
+Keeps two totals. The first counts the bytes of members (limit: `group.members.max.bytes`). The second counts the bytes
 of pending member ids, which were assigned to clients that have not joined yet (limit:
 `group.pending.members.max.bytes`). When the first limit is reached, new members are refused. When the second limit is
 reached, the oldest pending id is discarded. That is harmless, because a client normally joins with its id immediately,

@@ -95,8 +95,8 @@ class GroupLog:
     ) -> None:
         """Append offsets, or tombstones (None), in one batch: either all of them take effect or none does.
 
-        With a `producer_id`, the offsets are pending until the producer's marker. Raise KafkaError with a coordinator
-        error code.
+        With a `producer_id`, the offsets stay pending until the producer's marker is written. Raise KafkaError with a
+        coordinator error code.
         """
         partition = self.partition_for(group_id)
         records = [

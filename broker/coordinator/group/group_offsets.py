@@ -1,8 +1,8 @@
 """Stores the committed offsets of one group in compact form: a coordinator has hundreds of thousands of offsets.
 
-Owns the rule that a partition's newest record is the valid one. Offsets that are committed together usually differ only
-in two numbers, the committed offset and the record's offset. These numbers are kept in one array, and offsets that
-differ only in them share one tuple of the other fields. An `OffsetAndMetadata` is created on access.
+Implements the rule that a partition's newest record is the valid one. Offsets that are committed together usually
+differ only in two numbers, the committed offset and the record's offset. These numbers are kept in one array, and
+offsets that differ only in them share one tuple of the other fields. An `OffsetAndMetadata` is created on access.
 """
 
 from __future__ import annotations

@@ -106,12 +106,13 @@ class OffsetStore:
     def moved(self, group_id: str) -> GroupOffsets | None:
         """Return the object that holds a group's committed offsets, None if the group has none.
 
-        Offsets of decided transactions are missing there until the group is settled. Callers must not change it.
+        Until the group is settled, the object lacks the offsets of decided transactions. Callers must not change the
+        object.
         """
         return self._committed.get(group_id)
 
     def unmoved(self, group_id: str) -> Collection[TopicPartition]:
-        """Return the partitions with offsets that are pending or, until the group is settled, decided."""
+        """Return the partitions with offsets that are pending, or that are decided but not settled yet."""
         return self._pending_by_group.get(group_id, {}).keys()
 
     def pending(self, group_id: str) -> Collection[TopicPartition]:

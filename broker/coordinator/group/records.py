@@ -1,6 +1,6 @@
 """Encodes and decodes the records of `__consumer_offsets`: groups and offsets, in Kafka's layout.
 
-Owns the mapping between objects and records; never appends or replays records. Kafka's tools can read these records,
+Defines the mapping between objects and records; never appends or replays records. Kafka's tools can read these records,
 and this file can read Kafka's records. Records of other kinds (KIP-848 groups, share groups) are ignored.
 """
 
@@ -60,7 +60,7 @@ def decode_key(key: bytes) -> GroupMetadataKey | OffsetCommitKey | UnknownRecord
 def encode_group(group: ClassicGroup, assignments: Mapping[str, bytes]) -> bytes:
     """Encode a group's metadata.
 
-    `assignments` are by member id; a member that is missing there gets an empty assignment.
+    `assignments` maps member ids to assignments. A member without an entry gets an empty assignment.
     """
     protocol = group.protocol_name or ""
     members = [

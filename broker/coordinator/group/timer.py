@@ -1,7 +1,7 @@
 """Runs actions at deadlines, with at most one deadline per key. Reads the time only through the Clock.
 
-Owns no event loop: the caller reads `next_deadline` and calls `run_due`. A test can therefore reach every timeout of
-the group protocol by moving a clock.
+Has no event loop of its own: the caller reads `next_deadline` and calls `run_due`. A test can therefore reach every
+timeout of the group protocol by moving a clock.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ did not wait for them; a decision is durable before any response and before any 
 COMPLETE_* follows only when every marker is durable; a request with a fenced epoch never succeeds. `decide → append`
 runs to completion even if the request that started it is cancelled.
 
-While EndTxn(commit) waits for records, the transaction accepts no batches. So what is found durable stays so until the
-decision, and a producer that keeps writing cannot delay the commit.
+While EndTxn(commit) waits for records, the transaction accepts no batches. So records that are found durable are still
+all the records when the commit is decided, and a producer that keeps writing cannot delay the commit.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class TransactionCoordinator(TransactionCore):
         `expected` is the identity that the producer currently holds (KIP-360), None for a new instance. An ongoing
         transaction is aborted first. `deadline` (event loop time) limits the wait for an earlier transaction; by
         default `transaction.pending.wait.max.ms` does. Raise KafkaError INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT,
-        PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (the transactional id is still busy at the deadline), or with a
-        coordinator error code.
+        PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (the transactional id is still busy at the deadline), or a coordinator
+        error code.
         """
         if transactional_id is None:
             return ProducerIdentity(await self.producer_ids.next(), 0)
@@ -245,9 +245,9 @@ class TransactionCoordinator(TransactionCore):
         Return the producer's identity for its next transaction when the decision is durable. The markers are written
         later. `version` is TV_2 for request version 5 and above. The other parameters are those of `end_txn_now`. Raise
         KafkaError INVALID_REQUEST (a partition in `written` is in neither the transaction nor the session; nothing has
-        changed), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, TRANSACTION_ABORTABLE
-        (records may be lost, so only an abort is possible), CONCURRENT_TRANSACTIONS (the transactional id is still busy
-        after `transaction.pending.wait.max.ms`), or with a coordinator error code.
+        changed), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, TRANSACTION_ABORTABLE (records may be
+        lost, so only an abort is possible), CONCURRENT_TRANSACTIONS (the transactional id is still busy after
+        `transaction.pending.wait.max.ms`), or a coordinator error code.
         """
         deadline = self.waits.deadline()
         new_producer_id: int | None = None
@@ -322,7 +322,7 @@ class TransactionCoordinator(TransactionCore):
                     raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
                 raise KafkaError(
                     ErrorCode.TRANSACTION_ABORTABLE,
-                    f"Records of the transaction may be lost. Abort it. {error.message}",
+                    f"Records of the transaction may be lost. Abort the transaction. {error.message}",
                 ) from error
 
     def _written(
@@ -345,8 +345,7 @@ class TransactionCoordinator(TransactionCore):
     def describe(self, transactional_id: str) -> TransactionMetadata:
         """Handle a DescribeTransactions request for one transactional id: return its state.
 
-        Raise KafkaError INVALID_REQUEST (the id is empty), TRANSACTIONAL_ID_NOT_FOUND, or with a coordinator error
-        code.
+        Raise KafkaError INVALID_REQUEST (the id is empty), TRANSACTIONAL_ID_NOT_FOUND, or a coordinator error code.
         """
         if not transactional_id:
             raise KafkaError(
@@ -361,7 +360,7 @@ class TransactionCoordinator(TransactionCore):
         """Handle a ListTransactions request: return, in steps, the states of the ids that `wanted` selects.
 
         Each id is read in its own step, so the states may be from different times. Ids created after the call are left
-        out. Raise KafkaError INVALID_REGULAR_EXPRESSION, or with a coordinator error code.
+        out. Raise KafkaError INVALID_REGULAR_EXPRESSION, or a coordinator error code.
         """
         self.state.check_loaded()
         known = (entry.metadata for entry in self.state.snapshot())

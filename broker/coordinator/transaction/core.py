@@ -57,7 +57,7 @@ class TransactionCore:
     ) -> None:
         """Create the parts of the coordinator.
 
-        `timers` look for timed-out transactions only after the requests that wait in the sockets were executed.
+        `timers` look for timed-out transactions only after the requests waiting in the sockets have been executed.
 
         `group_aware`: whether sessions (partitions that stay registered between transactions) are enabled. If not,
         sessions found on disk are ended.

@@ -78,10 +78,10 @@ def decide_init(
     fences its producer; the caller decides again when the abort is complete. Raise KafkaError PRODUCER_FENCED if
     `expected` is stale.
 
-    Stricter than Kafka in two points. A request with a stale `expected` epoch gets PRODUCER_FENCED without first
-    aborting the ongoing transaction, so a zombie cannot disturb its successor. When this request aborts a transaction,
-    an EndTxn of the aborted producer gets PRODUCER_FENCED immediately. (In Kafka, the EndTxn gets INVALID_TXN_STATE
-    until the abort is complete.)
+    This is stricter than Kafka in two respects. A request with a stale `expected` epoch gets PRODUCER_FENCED without
+    first aborting the ongoing transaction, so a zombie cannot disturb its successor. When this request aborts a
+    transaction, an EndTxn of the aborted producer gets PRODUCER_FENCED immediately. (In Kafka, the EndTxn gets
+    INVALID_TXN_STATE until the abort is complete.)
     """
     if pending:
         return Step.WAIT

@@ -17,7 +17,7 @@ class TransactionEntry:
     id.
 
     `closed` is not None while the ongoing transaction accepts no batches, because EndTxn(commit) waits, or has waited,
-    for its records. Each time that the transaction is closed, it is another object.
+    for its records. It is a new object each time the transaction is closed.
 
     `written` contains the partitions of the ongoing transaction that have a batch, or are about to get one. It is None
     if the transaction began before this process started, because these partitions are then unknown. `waiters` is None

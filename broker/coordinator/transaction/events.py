@@ -1,6 +1,6 @@
 """Writes the log lines and metrics of the transaction coordinator.
 
-Owns the names of the events and the fields of each line: the reason, the client (id and host), the request, and the
+Defines the names of the events and the fields of each line: the reason, the client (id and host), the request, and the
 producer's epochs before and after. Most events write one line and increment one metric. Never decides or changes
 anything.
 """

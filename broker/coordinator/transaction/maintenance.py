@@ -1,6 +1,7 @@
-"""Does the background work on transactions: timeouts, expiry, and completion and repairs when the broker starts.
+"""Does the background work on transactions: timeouts and expiry.
 
-Owns the conditions for this work. The coordinator makes the transitions, and the marker writer writes the markers.
+When the broker starts, it also completes and repairs transactions. This module decides when the work is due. The
+coordinator makes the transitions, and the marker writer writes the markers.
 
 A repair that fails when the broker starts (because of a full disk or an unreadable state partition) is retried until it
 succeeds, so that no last stable offset is stuck until the next start. The markers to write are determined before

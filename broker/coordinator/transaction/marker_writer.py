@@ -82,7 +82,7 @@ class TransactionMarkerWriter:
     def finish(self, entry: TransactionEntry) -> None:
         """Start the task that writes the markers of the decided transaction of `entry`, then its COMPLETE_* value."""
         if self._stopped:
-            return  # a decision that became durable while the broker stops: the next start resumes it
+            return  # a decision that became durable while the broker was stopping: the next start resumes it
         metadata = entry.metadata
         assert metadata.state.is_prepare
         task = asyncio.get_running_loop().create_task(self._finish(entry), name=f"end-txn-{metadata.transactional_id}")

@@ -1,6 +1,6 @@
 """Defines the state of one transactional id, and the pure functions that compute its next value.
 
-Owns the values and the rules for changing them; never logs, waits, reads a clock or touches a file. A transition is
+Contains the values and the rules for changing them; never logs, waits, reads a clock or touches a file. A transition is
 prepared here, then appended to the log, and becomes current when it is durable (`TransactionStateManager`).
 
 Invariants, asserted by `_next`: a state is entered only from its valid previous states; a new producer id starts at

@@ -1,8 +1,8 @@
 """Compares, when the broker starts, the open transactions in partition logs with the coordinator's state.
 
-Owns the comparison, a pure function; the coordinator writes the markers that it returns. Afterwards every open
-transaction in a log is either the ongoing transaction of a known transactional id or is being ended, so that no last
-stable offset stays stuck.
+The comparison is a pure function; the coordinator writes the markers that it returns. Afterwards every open transaction
+in a log is either the ongoing transaction of a known transactional id or is being ended, so that no last stable offset
+stays stuck.
 
 With `durability=flush` nothing needs a repair unless the coordinator's state was removed on purpose (a copied topic, a
 deleted `__transaction_state`), because a registration is durable before the data, and COMPLETE_* after the markers.

@@ -1,10 +1,10 @@
 """Registers the partitions of transactions: adds them, verifies them, and admits batches.
 
-Owns AddPartitionsToTxn, AddOffsetsToTxn, the implicit registration of KIP-890, transactions opened by a batch of a
-session, and the set of partitions that have a batch of the transaction. To append a transactional batch, the produce
-path calls `admit_now` (or `verify`), appends, and calls `wrote`, without an await in between. No decision can run in
-between, so every decision knows all partitions that have a batch. While EndTxn(commit) waits for the records of the
-transaction, no batch is admitted, as in Kafka, where the commit is decided when EndTxn arrives.
+Handles AddPartitionsToTxn, AddOffsetsToTxn, the implicit registration of KIP-890, and transactions opened by a batch of
+a session. Keeps the set of partitions that have a batch of the transaction. To append a transactional batch, the
+produce path calls `admit_now` (or `verify`), appends, and calls `wrote`, without an await in between. No decision can
+run in between, so every decision knows all partitions that have a batch. While EndTxn(commit) waits for the records of
+the transaction, no batch is admitted, as in Kafka, where the commit is decided when EndTxn arrives.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class PartitionRegistration:
             if entry.closed is not None and step is not Step.WAIT:
                 raise KafkaError(
                     ErrorCode.CONCURRENT_TRANSACTIONS,
-                    f"EndTxn is about to commit the transaction of {transactional_id!r}, when its records are on disk."
+                    f"EndTxn commits the transaction of {transactional_id!r} as soon as its records are on disk."
                     " Retry.",
                 )
             if isinstance(step, TransactionMetadata):
@@ -153,9 +153,9 @@ class PartitionRegistration:
         The caller must have checked that the partitions exist. `deadline` (event loop time) limits the wait for an
         earlier transaction; by default `transaction.pending.wait.max.ms` does. Raise KafkaError INVALID_REQUEST,
         INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (for TV_2, as in Kafka, INVALID_PRODUCER_EPOCH), POLICY_VIOLATION
-        (more partitions than `transaction.max.partitions`; nothing has changed),
-        CONCURRENT_TRANSACTIONS (the transactional id is still busy at the deadline, or a commit waits for the records
-        of the transaction), or with a coordinator error code.
+        (more partitions than `transaction.max.partitions`; nothing has changed), CONCURRENT_TRANSACTIONS (the
+        transactional id is still busy at the deadline, or a commit waits for the records of the transaction), or a
+        coordinator error code.
         """
         if deadline is None:
             deadline = self._core.waits.deadline()
@@ -211,9 +211,9 @@ class PartitionRegistration:
     ) -> asyncio.Future[None] | Step | None:
         """Add partitions to the transaction, because batches for them have arrived. `registers`: as for `admit_now`.
 
-        The partitions of an older request must belong to the session at this moment. If they did when the request was
-        examined, and the session has ended since, they would begin a transaction with batches of an aborted one. Return
-        and raise the same as `add_partitions_now`; raise KafkaError also if the partitions are refused.
+        The partitions of an older request must belong to the session at this moment. If the session has ended since the
+        request was examined, they would begin a transaction with batches of an aborted one. Return and raise the same
+        as `add_partitions_now`; raise KafkaError also if the partitions are refused.
         """
         version = TransactionVersion.TV_2
         if not registers:
@@ -315,8 +315,8 @@ def _decided(entry: TransactionEntry) -> TransactionMetadata:
 def _verify(entry: TransactionEntry, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:
     """Return the code of `verify_partition`, but let a decision take effect when it is appended, before it is durable.
 
-    A commit that waits for the records of the transaction takes effect already, too. A batch of a session that has
-    ended is late and gets INVALID_TXN_STATE.
+    A commit that still waits for the transaction's records has already taken effect in this sense. A batch of a session
+    that has ended is late and gets INVALID_TXN_STATE.
     """
     code = verify_partition(entry.metadata, identity, partition)
     if code is ErrorCode.NONE:

@@ -8,7 +8,7 @@ and no other transition is accepted, so every response reports durable state.
 
 COMPLETE_* is different: no response depends on it, and after a crash it follows again from PREPARE_*. Therefore it
 becomes current immediately. It is written before the id's next record, in the same batch, or by itself after a short
-delay. This saves a busy id a write and a flush per transaction, and still no log contains a batch of the next
+delay. This saves a busy id one write and one flush per transaction. Still, no log contains a batch of the next
 transaction before COMPLETE_* is durable.
 """
 
@@ -280,7 +280,7 @@ class TransactionStateManager:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
 
     def _expired(self, now_ms: int, expiration_ms: int, most: int) -> dict[int, list[TransactionEntry]]:
-        """Return, by partition, the expired entries among the next ones that are not checked yet."""
+        """Check the next portion of entries; return the expired ones by partition."""
         if self._unchecked is None:
             self._unchecked = iter(list(self._entries.values()))
         expired: dict[int, list[TransactionEntry]] = {}

@@ -3,8 +3,8 @@
 Owns one timer for each scan; the coordinator performs the scans. Aborts must be timely, so their timer is set to the
 earliest known deadline, and fires at least once per configured interval. However, a scan visits all ids, and a
 transaction's timeout may be as short as 1 ms. Therefore a scan runs in slices, and the next scan starts only after a
-pause of `_REST` times the duration of the previous one. A scan first lets the requests be executed that wait in the
-sockets, because one of them may end its transaction in time.
+pause of `_REST` times the duration of the previous one. Before a scan, the requests waiting in the sockets are
+executed, because one of them may end its transaction in time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Encodes and decodes the records of `__transaction_state` for transactional ids.
 
-Owns the mapping between TransactionMetadata and the records; never appends or replays records. Layout and versions are
-Kafka's, so Kafka's tools can read this broker's log, and this broker's tools can read Kafka's.
+Defines the mapping between TransactionMetadata and the records; never appends or replays records. Layout and versions
+are Kafka's, so Kafka's tools can read this broker's log, and this broker's tools can read Kafka's.
 """
 
 from __future__ import annotations

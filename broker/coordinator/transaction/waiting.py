@@ -1,8 +1,8 @@
 """Makes requests wait for the previous transaction, instead of answering CONCURRENT_TRANSACTIONS immediately.
 
-Owns the limits: how long a request waits, and how many requests wait at the same time. The state manager wakes waiting
-requests after each transition with `TransactionEntry.wake`. A request that is cancelled because its connection was
-closed stops waiting, and its wait is logged.
+Defines the limits: how long a request waits, and how many requests wait at the same time. The state manager wakes
+waiting requests after each transition with `TransactionEntry.wake`. A request that is cancelled because its connection
+was closed stops waiting, and its wait is logged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PendingWaits:
         """Return when `entry` is settled: no transition is pending, and no decided transaction is incomplete.
 
         This is only a hint: the caller must check the state again. Raise KafkaError CONCURRENT_TRANSACTIONS at the
-        deadline (None: no deadline), when the broker stops, or immediately if too many requests wait already.
+        deadline (None: no deadline), when the broker is stopping, or immediately if too many requests wait already.
         `by.while_waiting` sets a separate limit for large requests. A wait that is not `counted` does not belong to a
         client's request, and does not count towards the limit.
         """
