@@ -139,7 +139,7 @@ _WITHOUT_SETTINGS: Final = (
     *(f"{_JAVA}.connector.policy.{kind}ConnectorClientConfigOverridePolicy" for kind in ("All", "None", "Principal")),
     *(f"org.apache.kafka.common.config.provider.{kind}ConfigProvider" for kind in ("Directory", "EnvVar", "File")),
 )
-"""The plugins of Kafka Connect that workers have built in, and that have no settings which the REST interface shows."""
+"""Kafka Connect's plugins that are built into workers and have no settings for the REST interface to show."""
 
 
 def aliases(java_name: str) -> list[str]:

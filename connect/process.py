@@ -178,7 +178,7 @@ class DistributedWorker:
         return self._rest.url
 
     async def start(self) -> None:
-        """Open the REST interface and join the group; raises ConnectError, KafkaError."""
+        """Open the REST interface and join the group. Raises ConnectError, KafkaError."""
         config = self.config
         self._rest = _Rest(config, internal=True)
         self.herder = DistributedHerder(
@@ -247,7 +247,7 @@ async def run_standalone(
 ) -> None:
     """Run a standalone worker from its settings files until `stopping` is set. Raises ConnectError.
 
-    `ready` is called with the URL of the REST interface once the worker runs.
+    `ready` is called with the URL of the REST interface once the worker is running.
     """
     alone = StandaloneWorker(read_settings(worker))
     files = [read_connector(path) for path in connectors]
@@ -265,8 +265,8 @@ async def run_standalone(
 async def run_distributed(worker: Path, ready: Callable[[str], None], stopping: asyncio.Event) -> None:
     """Run a worker of a distributed group from its settings file until `stopping` is set.
 
-    `ready` is called with the URL of the REST interface once the worker runs. Raises ConnectError, and the KafkaError
-    that ended the group membership for good.
+    `ready` is called with the URL of the REST interface once the worker is running. Raises ConnectError, and the
+    KafkaError that ended the group membership for good.
     """
     member = DistributedWorker(read_settings(worker))
     starting = asyncio.create_task(member.start(), name="start the worker")

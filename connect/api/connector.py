@@ -35,10 +35,10 @@ class SourceConnectorContext(Protocol):
         """The connector's committed offsets."""
 
     def request_task_reconfiguration(self) -> None:
-        """Ask the worker to call `task_configs` again because the source has changed; may be called from any thread."""
+        """Ask the worker to call `task_configs` again because the source has changed. May be called from any thread."""
 
     def raise_error(self, error: BaseException) -> None:
-        """Make the connector FAILED after an error in the background; may be called from any thread."""
+        """Make the connector FAILED after an error in the background. May be called from any thread."""
 
 
 class SourceConnector:
@@ -89,7 +89,7 @@ class SourceConnector:
         return None
 
     def task_configs(self, max_tasks: int) -> Awaitable[Sequence[Mapping[str, str]]] | Sequence[Mapping[str, str]]:
-        """Return the settings of each task, for at most `max_tasks` tasks; for fewer if the source has fewer parts.
+        """Return the settings of each task: of at most `max_tasks` tasks, or of fewer if the source has fewer parts.
 
         By default there is one task with the connector's settings.
         """

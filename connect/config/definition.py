@@ -42,7 +42,7 @@ class ConfigDef:
         return list(dict.fromkeys(key.group for key in self if key.group is not None))
 
     def parse(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the value of each setting, or its default; raises ConfigValueError for the first invalid value."""
+        """Return the value of each setting, or its default. Raises ConfigValueError for the first invalid value."""
         values: dict[str, Any] = {}
         for key in self:
             if key.name in config:

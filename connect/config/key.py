@@ -35,7 +35,7 @@ class Recommender(Protocol):
     """Proposes values of a setting, given the parsed values of the other settings."""
 
     def valid_values(self, name: str, parsed: Mapping[str, Any]) -> Iterable[object]:
-        """Return the values to propose for the setting `name`; raises ConfigValueError."""
+        """Return the values to propose for the setting `name`. Raises ConfigValueError."""
 
     def visible(self, name: str, parsed: Mapping[str, Any]) -> bool:
         """Return whether the setting applies, given the values of the other settings."""

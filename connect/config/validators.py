@@ -42,13 +42,13 @@ def between(low: float, high: float) -> Range:
 
 
 class OneOf:
-    """Accepts only the given texts."""
+    """Accepts only the given strings."""
 
     def __init__(self, *choices: str) -> None:
         self.choices = choices
 
     def __call__(self, name: str, value: str | None) -> None:
-        """Raise ConfigValueError for a text that is not one of `choices`."""
+        """Raise ConfigValueError for a string that is not one of `choices`."""
         if value not in self.choices:
             raise ConfigValueError(name, value, f"String must be one of: {', '.join(self.choices)}")
 
@@ -57,13 +57,13 @@ class OneOf:
 
 
 class OneOfIgnoringCase:
-    """Accepts only the given texts, in upper or lower case."""
+    """Accepts only the given strings, in upper or lower case."""
 
     def __init__(self, *choices: str) -> None:
         self.choices = tuple(choice.upper() for choice in choices)
 
     def __call__(self, name: str, value: str | None) -> None:
-        """Raise ConfigValueError for a text that is not one of `choices`, and for None."""
+        """Raise ConfigValueError for a string that is not one of `choices`, and for None."""
         if value is None or value.upper() not in self.choices:
             problem = f"String must be one of (case insensitive): {', '.join(self.choices)}"
             raise ConfigValueError(name, value, problem)
@@ -97,7 +97,7 @@ class NonEmptyList:
 
 
 class Every:
-    """Accepts what all of the given validators accept; they are called in their order."""
+    """Accepts a value that all of the given validators accept. They are called in order."""
 
     def __init__(self, *validators: Validator) -> None:
         self._validators = validators
@@ -115,7 +115,7 @@ class RegularExpression:
     """Accepts a regular expression. Named groups may have Java's syntax."""
 
     def __call__(self, name: str, value: str | None) -> None:
-        """Raise ConfigValueError for a text that is not a valid regular expression, and for None."""
+        """Raise ConfigValueError if the value is None or is not a valid regular expression."""
         try:
             compiled(value or "")
         except re.error as error:
@@ -131,7 +131,7 @@ _ELEMENT: Final = re.compile(r"\\.|\[\^?\]?|\]|&&|.", re.DOTALL)
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Compile a regular expression whose named groups may have Java's syntax, `(?<name>…)`; raises re.error.
+    """Compile a regular expression whose named groups may have Java's syntax, `(?<name>…)`. Raises re.error.
 
     Java's intersections and unions of character classes, such as `[a-z&&[^x]]`, are refused, because Python would
     compile them to something else.
@@ -140,16 +140,16 @@ def compiled(pattern: str) -> re.Pattern[str]:
     for element in _ELEMENT.finditer(pattern):
         text = element[0]
         if inside and (text[0] == "[" or text == "&&"):
-            raise re.error(f"a character class in another one, or &&, at position {element.start()} is not supported")
+            raise re.error(f"a nested character class or && is not supported (at position {element.start()})")
         inside = text[0] == "[" or (inside and text != "]")
     return re.compile(re.sub(r"\(\?<(?=\w)", "(?P<", pattern))
 
 
 class NonEmptyString:
-    """Accepts None and any text that is not empty."""
+    """Accepts None and any string that is not empty."""
 
     def __call__(self, name: str, value: str | None) -> None:
-        """Raise ConfigValueError if the text is empty."""
+        """Raise ConfigValueError if the string is empty."""
         if value is not None and not value:
             raise ConfigValueError(name, value, "String must be non-empty")
 

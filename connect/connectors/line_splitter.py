@@ -24,7 +24,7 @@ class LineSplitter:
         """The parts of the incomplete last line."""
         self._rest_bytes = 0
         self.size = 0
-        """The bytes that were fed and not returned yet."""
+        """The number of bytes that have been fed but not returned yet."""
 
     def feed(self, data: bytes) -> None:
         """Add the data that follows."""
@@ -41,7 +41,7 @@ class LineSplitter:
         self._lines.extend(lines)
 
     def next(self) -> bytes | None:
-        """Return the next complete line with its end, or None if it is not complete; raises LongLineError."""
+        """Return the next complete line with its end, or None if it is not complete. Raises LongLineError."""
         if (len(self._lines[0]) if self._lines else self._rest_bytes) > self._max:
             raise LongLineError
         if not self._lines:

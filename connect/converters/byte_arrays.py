@@ -13,7 +13,7 @@ class ByteArrayConverter(Converter):
     """Passes bytes through unchanged (Kafka Connect's ByteArrayConverter)."""
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Return the bytes unchanged; raises DataError for a value that is not bytes."""
+        """Return the bytes unchanged. Raises DataError for a value that is not bytes."""
         if schema is not None and schema.type is not SchemaType.BYTES:
             raise DataError(f"Invalid schema type for ByteArrayConverter: {schema.type.name}")
         if value is not None and not isinstance(value, bytes | bytearray | memoryview):

@@ -38,11 +38,11 @@ class HeaderConverter(ABC):
 
     @abstractmethod
     def header_to_bytes(self, topic: str, name: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Return the bytes of a header's value; raises DataError."""
+        """Return the bytes of a header's value. Raises DataError."""
 
     @abstractmethod
     def header_from_bytes(self, topic: str, name: str, data: bytes | None) -> SchemaAndValue:
-        """Return the schema and value that a header's bytes represent; raises DataError."""
+        """Return the schema and value that a header's bytes represent. Raises DataError."""
 
 
 class Converter(HeaderConverter):
@@ -55,16 +55,16 @@ class Converter(HeaderConverter):
 
     @abstractmethod
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Return the bytes of a key or value, None for a tombstone; raises DataError."""
+        """Return the bytes of a key or value, None for a tombstone. Raises DataError."""
 
     @abstractmethod
     def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
-        """Return the schema and value that the bytes represent; raises DataError."""
+        """Return the schema and value that the bytes represent. Raises DataError."""
 
     def header_to_bytes(self, topic: str, name: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Return the bytes of a header's value; raises DataError."""
+        """Return the bytes of a header's value. Raises DataError."""
         return self.to_bytes(topic, schema, value)
 
     def header_from_bytes(self, topic: str, name: str, data: bytes | None) -> SchemaAndValue:
-        """Return the schema and value that a header's bytes represent; raises DataError."""
+        """Return the schema and value that a header's bytes represent. Raises DataError."""
         return self.from_bytes(topic, data)

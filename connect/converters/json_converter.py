@@ -78,7 +78,7 @@ class JsonConverter(Converter):
         return _SETTINGS
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Apply the settings; raises ConfigValueError."""
+        """Apply the settings. Raises ConfigValueError."""
         values = _SETTINGS.parse(config)
         self._with_schemas = values["schemas.enable"]
         self._numeric = values["decimal.format"].upper() == "NUMERIC"
@@ -95,7 +95,7 @@ class JsonConverter(Converter):
         return b'{"schema":%b,"payload":%b}' % (self._schema_json(schema), payload)
 
     def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
-        """Return the schema and the value; raises DataError for data that is not JSON in the configured format."""
+        """Return the schema and the value. Raises DataError for data that is not JSON in the configured format."""
         if data is None:
             return None, None
         message = json_text.loads(data)

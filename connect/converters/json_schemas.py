@@ -47,7 +47,7 @@ def schema_to_json(
 
 
 def schema_from_json(json_schema: Any, defaults: bool = True) -> Schema | None:
-    """Return the schema that a JSON object describes; raises DataError. `defaults` is as in `schema_to_json`."""
+    """Return the schema that a JSON object describes. Raises DataError. `defaults` is as in `schema_to_json`."""
     if json_schema is None:
         return None
     if not isinstance(json_schema, dict) or not isinstance(json_schema.get("type"), str):

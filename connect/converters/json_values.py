@@ -65,7 +65,7 @@ def value_to_json(schema: Schema | None, value: Any, numeric_decimals: bool = Fa
 
 
 def value_from_json(schema: Schema | None, json_value: Any, defaults: bool = True) -> Any:
-    """Return the value that the JSON data represents; raises DataError if the data does not fit the schema."""
+    """Return the value that the JSON data represents. Raises DataError if the data does not fit the schema."""
     if schema is None:
         return json_value
     if json_value is None:

@@ -17,7 +17,7 @@ class NumberConverter(Converter):
     type: ClassVar[SchemaType]
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Return the number's bytes; raises DataError for another type and for a number that does not fit."""
+        """Return the number's bytes. Raises DataError for another type and for a number that does not fit."""
         if value is None:
             return None
         whole = self.layout in (">h", ">i", ">q")
@@ -29,7 +29,7 @@ class NumberConverter(Converter):
             raise DataError(f"Failed to serialize to {self.type.value}: {value} does not fit") from None
 
     def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
-        """Return the number; raises DataError if the data has another length."""
+        """Return the number. Raises DataError if the data has another length."""
         schema = Schema(self.type, optional=True)
         if data is None:
             return schema, None
@@ -76,7 +76,7 @@ class BooleanConverter(Converter):
     """Converts booleans to one byte, 1 or 0."""
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Return the byte of a boolean; raises DataError for values of other types."""
+        """Return the byte of a boolean. Raises DataError for values of other types."""
         if schema is not None and schema.type is not SchemaType.BOOLEAN:
             raise DataError(f"Invalid schema type for BooleanConverter: {schema.type.name}")
         if value is None:
@@ -86,7 +86,7 @@ class BooleanConverter(Converter):
         return b"\x01" if value else b"\x00"
 
     def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
-        """Return the boolean; raises DataError for data other than one byte, 1 or 0."""
+        """Return the boolean. Raises DataError for data other than one byte, 1 or 0."""
         if data not in (None, b"\x00", b"\x01"):
             raise DataError(f"Failed to deserialize boolean: {data!r:.40} is neither 00 nor 01")
         return Schema(SchemaType.BOOLEAN, optional=True), None if data is None else data == b"\x01"

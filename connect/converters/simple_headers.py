@@ -15,13 +15,13 @@ class SimpleHeaderConverter(HeaderConverter):
     """Turns header values into text, and text into inferred values (Kafka Connect's SimpleHeaderConverter)."""
 
     def header_to_bytes(self, topic: str, name: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Return the value's text in UTF-8; raises DataError for a value without a text form."""
+        """Return the value's text in UTF-8. Raises DataError for a value without a text form."""
         if value is None:
             return None
         try:
             return header_text(value, schema).encode()
         except UnicodeEncodeError as error:
-            raise DataError(f"a text has a lone surrogate, which UTF-8 cannot encode: {error}") from None
+            raise DataError(f"a string has a lone surrogate, which UTF-8 cannot encode: {error}") from None
 
     def header_from_bytes(self, topic: str, name: str, data: bytes | None) -> SchemaAndValue:
         """Return the value that the text represents. Bytes that are not valid UTF-8 stay bytes."""

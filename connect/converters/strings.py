@@ -38,7 +38,7 @@ class StringConverter(Converter):
         return ConfigDef(CONVERTER_TYPE, encoding)
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Apply the settings; raises ConfigValueError for an unknown character set."""
+        """Apply the settings. Raises ConfigValueError for an unknown character set."""
         encoding = self.config_def().parse(config)["converter.encoding"]
         try:
             "".encode(encoding)  # refuses codecs that do not encode text, such as base64
@@ -47,7 +47,7 @@ class StringConverter(Converter):
             raise ConfigValueError("converter.encoding", encoding, "is not the name of a character set") from None
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Return the text's bytes; raises DataError for characters that the character set does not have."""
+        """Return the text's bytes. Raises DataError for characters that the character set does not have."""
         if value is None:
             return None
         try:
@@ -66,7 +66,7 @@ class StringConverter(Converter):
         return data.decode(f"{self._encoding}-be" if unmarked else self._encoding)
 
     def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
-        """Return the text; raises DataError for bytes that are invalid in the character set."""
+        """Return the text. Raises DataError for bytes that are invalid in the character set."""
         try:
             return OPTIONAL_STRING, None if data is None else self._decoded(data)
         except UnicodeDecodeError as error:

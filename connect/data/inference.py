@@ -37,7 +37,7 @@ _MAX_DIGITS: Final = 1_000
 
 
 def parse_text(text: str) -> tuple[Schema | None, Any]:
-    """Return the (schema, value) of a text; (None, None) for the text null."""
+    """Return the (schema, value) of a string; (None, None) for the string null."""
     if not text:
         return STRING, ""
     literals: dict[str, tuple[Schema | None, Any]] = {"null": (None, None), "true": (BOOLEAN, True)}
@@ -104,7 +104,7 @@ def _no_number(text: str) -> Any:
 
 
 def _typed(value: Any) -> tuple[Schema | None, Any]:
-    """Return (schema, value); raises ValueError for a number that no type holds."""
+    """Return (schema, value). Raises ValueError for a number that no type holds."""
     match value:
         case _Digits():
             number = _number(value)

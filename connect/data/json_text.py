@@ -16,7 +16,7 @@ from ..config.types import java_double
 from ..errors import DataError
 
 _OTHER_IN_JAVA: Final = re.compile(r"\d{8}\.|0\.000|\de[-+]|NaN|Infinity")
-"""Finds number texts that Java may write differently. Matches inside strings only cost time."""
+"""Finds numbers that Java may write differently. Matches inside strings only cost time."""
 
 _MAX_DIGITS: Final = 4300
 
@@ -44,11 +44,11 @@ def dumps(value: Any) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise DataError(f"a text has a lone surrogate, which UTF-8 cannot encode: {error}") from None
+        raise DataError(f"a string has a lone surrogate, which UTF-8 cannot encode: {error}") from None
 
 
 def loads(data: bytes) -> Any:
-    """Parse JSON; raises DataError, with the position, for invalid JSON."""
+    """Parse JSON. Raises DataError, with the position, for invalid JSON."""
     try:
         return json.loads(data)
     except RecursionError:

@@ -54,7 +54,7 @@ def python_type(name: str | None) -> type | None:
 
 
 def scale_of(schema: Schema) -> int:
-    """Return the scale, the number of digits after the decimal point, of a decimal schema; raises DataError."""
+    """Return the scale, the number of digits after the decimal point, of a decimal schema. Raises DataError."""
     text = schema.parameters.get("scale")
     if text is None:
         raise DataError("Invalid Decimal schema: scale parameter not found.")
@@ -96,7 +96,7 @@ def decode(schema: Schema, value: Any) -> Any:
 
 
 def unscaled_value(schema: Schema, value: decimal.Decimal) -> int:
-    """Return a decimal as an integer without its decimal point; raises DataError if its scale is not the schema's."""
+    """Return a decimal as an integer without its decimal point. Raises DataError if its scale is not the schema's."""
     sign, digits, exponent = value.as_tuple()
     scale = scale_of(schema)
     if not isinstance(exponent, int) or -exponent != scale:
@@ -112,7 +112,7 @@ def milliseconds(value: datetime.datetime) -> int:
 
 
 def from_milliseconds(value: int) -> datetime.datetime:
-    """Return a point in time from milliseconds since the epoch; raises DataError outside the years 1 to 9999."""
+    """Return a point in time from milliseconds since the epoch. Raises DataError outside the years 1 to 9999."""
     try:
         return _EPOCH + datetime.timedelta(milliseconds=value)
     except OverflowError:

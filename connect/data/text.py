@@ -16,9 +16,9 @@ from .struct import Struct
 
 
 def header_text(value: Any, schema: Schema | None = None, embedded: bool = False) -> str:
-    """Return a value as the text of a header, as Java's Values.convertToString does; raises DataError.
+    """Return a value as the text of a header, as Java's Values.convertToString does. Raises DataError.
 
-    Containers are JSON-like, bytes in base64, times in ISO 8601. A text has quotes only if it is `embedded` in a
+    Containers are JSON-like, bytes in base64, times in ISO 8601. A string has quotes only if it is `embedded` in a
     container.
     """
     match value:
@@ -59,7 +59,7 @@ def header_text(value: Any, schema: Schema | None = None, embedded: bool = False
 
 
 def java_text(value: Any, schema: Schema | None = None) -> str:
-    """Return a value as Java's toString prints it, and dates and times in ISO 8601; raises DataError.
+    """Return a value as Java's toString prints it, and dates and times in ISO 8601. Raises DataError.
 
     The string converter uses this for values that are not text.
     """
@@ -103,8 +103,8 @@ def _number_text(value: float, schema: Schema | None) -> str:
 def _time_text(at: datetime.datetime) -> str:
     """Return a datetime as Kafka Connect writes it.
 
-    Up to and including 1970-01-01, this is the time alone. On later days, it is the date alone at midnight, and the
-    date and the time otherwise.
+    Up to and including 1970-01-01, this is the time alone. On later days, it is the date alone if the time is
+    midnight, else the date and the time.
     """
     time = f"{at:%H:%M:%S}.{at.microsecond // 1000:03}Z"
     if (at.year, at.month, at.day) <= (1970, 1, 1):

@@ -20,7 +20,7 @@ from .work import Work, configured
 
 
 def needed_offset(members: Mapping[str, bytes]) -> int:
-    """Return the config topic offset up to which the leader must have read; raises DecodeError."""
+    """Return the config topic offset up to which the leader must have read. Raises DecodeError."""
     return max(decode_worker_state(metadata).config_offset for metadata in members.values())
 
 
@@ -52,7 +52,7 @@ class Leader:
         generation_id: int,
         now_ms: int,
     ) -> dict[str, bytes]:
-        """Return the encoded assignment of each member; raises DecodeError for invalid metadata.
+        """Return the encoded assignment of each member. Raises DecodeError for invalid metadata.
 
         `members` has the metadata of each member by its id, including the leader's. If `config` has not reached the
         offset of a member, all members receive CONFIG_MISMATCH, and no work is assigned or revoked.

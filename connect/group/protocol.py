@@ -131,7 +131,7 @@ def encode_assignment(assignment: Assignment, protocol: ConnectProtocol) -> byte
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """Decode an assignment of any version; raises DecodeError."""
+    """Decode an assignment of any version. Raises DecodeError."""
     message = decode_versioned(ConnectAssignment, data)
     return Assignment(
         message.leader,
@@ -152,14 +152,14 @@ def encode_worker_state(state: WorkerState, protocol: ConnectProtocol) -> bytes:
 
 
 def decode_worker_state(data: bytes) -> WorkerState:
-    """Decode a worker's metadata of any version; raises DecodeError."""
+    """Decode a worker's metadata of any version. Raises DecodeError."""
     message = decode_versioned(ConnectWorkerState, data)
     assignment = None if message.allocation is None else decode_assignment(bytes(message.allocation))
     return WorkerState(message.url, message.config_offset, assignment)
 
 
 def protocol_named(name: str) -> ConnectProtocol:
-    """Return the protocol that the coordinator chose; raises DecodeError for an unknown name."""
+    """Return the protocol that the coordinator chose. Raises DecodeError for an unknown name."""
     try:
         return ConnectProtocol(name)
     except ValueError:

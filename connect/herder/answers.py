@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 def connector_info(state: ClusterConfigState, name: str) -> Json:
-    """Return a connector's settings and tasks; raises NotFoundError."""
+    """Return a connector's settings and tasks. Raises NotFoundError."""
     config = state.connector_configs.get(name)
     if config is None:
         raise NotFoundError(f"Connector {name} not found")
@@ -28,7 +28,7 @@ def connector_info(state: ClusterConfigState, name: str) -> Json:
 
 
 def task_configs(state: ClusterConfigState, name: str) -> list[Json]:
-    """Return the ids and settings of a connector's tasks; raises NotFoundError."""
+    """Return the ids and settings of a connector's tasks. Raises NotFoundError."""
     connector_info(state, name)
     return [{"id": task._asdict(), "config": dict(state.task_configs[task])} for task in state.tasks(name)]
 
@@ -45,7 +45,7 @@ def connector_type(config: Config | None) -> str:
 
 
 def connector_status(state: ClusterConfigState, statuses: StatusStore, name: str) -> Json:
-    """Return the states of a connector and its tasks; raises NotFoundError."""
+    """Return the states of a connector and its tasks. Raises NotFoundError."""
     status = statuses.get(name)
     if status is None:
         raise NotFoundError(f"No status found for connector {name}")
@@ -55,7 +55,7 @@ def connector_status(state: ClusterConfigState, statuses: StatusStore, name: str
 
 
 def task_status(statuses: StatusStore, task: ConnectorTaskId) -> Json:
-    """Return the state of a task; raises NotFoundError."""
+    """Return the state of a task. Raises NotFoundError."""
     status = statuses.get(task)
     if status is None:
         raise NotFoundError(f"No status found for task {task}")
@@ -65,7 +65,7 @@ def task_status(statuses: StatusStore, task: ConnectorTaskId) -> Json:
 def restart_plan(
     state: ClusterConfigState, statuses: StatusStore, request: RestartRequest
 ) -> tuple[bool, list[ConnectorTaskId], Json]:
-    """Return whether the connector restarts, which tasks restart, and the resulting status; raises NotFoundError."""
+    """Return whether the connector restarts, which tasks restart, and the resulting status. Raises NotFoundError."""
     if statuses.get(request.connector) is None:
         raise NotFoundError(f"Status for connector {request.connector} not found")
     answer = connector_status(state, statuses, request.connector)

@@ -24,14 +24,14 @@ from .validation import raise_errors, validate_connector
 
 
 class Outside:
-    """Creates the worker of a herder, and looks up the id of the Kafka cluster; tests replace it."""
+    """Creates the worker of a herder, and looks up the id of the Kafka cluster. Tests replace this class."""
 
     def worker(self, config: WorkerConfig, offsets: OffsetStore, listener: StatusListener) -> Worker:
         """Return the worker that runs connectors and tasks."""
         return Worker(config, offsets, listener)
 
     async def cluster_id(self, config: WorkerConfig) -> str:
-        """Return the id of the Kafka cluster; raises KafkaError if the cluster cannot be reached."""
+        """Return the id of the Kafka cluster. Raises KafkaError if the cluster cannot be reached."""
         async with Admin(config.client("admin")) as admin:
             return (await admin.describe_cluster()).cluster_id or ""
 
@@ -129,30 +129,30 @@ class BaseHerder:
         return known
 
     async def connector_info(self, name: str) -> Json:
-        """Return a connector's name, config, tasks and type; raises NotFoundError."""
+        """Return a connector's name, config, tasks and type. Raises NotFoundError."""
         await self.settled()
         return answers.connector_info(self._configs.snapshot(), name)
 
     async def connector_status(self, name: str) -> Json:
-        """Return the states of a connector and its tasks; raises NotFoundError."""
+        """Return the states of a connector and its tasks. Raises NotFoundError."""
         return answers.connector_status(self._configs.snapshot(), self._statuses, name)
 
     async def task_status(self, task: ConnectorTaskId) -> Json:
-        """Return the state of a task; raises NotFoundError."""
+        """Return the state of a task. Raises NotFoundError."""
         return answers.task_status(self._statuses, task)
 
     async def task_configs(self, name: str) -> list[Json]:
-        """Return the id and config of each task; raises NotFoundError."""
+        """Return the id and config of each task. Raises NotFoundError."""
         await self.settled()
         return answers.task_configs(self._configs.snapshot(), name)
 
     async def topics(self, name: str) -> Json:
-        """Return the topics that a connector has written to; raises ForbiddenError if topics are not tracked."""
+        """Return the topics that a connector has written to. Raises ForbiddenError if topics are not tracked."""
         self._require_tracking()
         return {name: {"topics": [status.topic for status in self._statuses.topics(name)]}}
 
     async def reset_topics(self, name: str) -> None:
-        """Forget the topics that a connector has written to; raises ForbiddenError if the settings forbid this."""
+        """Forget the topics that a connector has written to. Raises ForbiddenError if the settings forbid this."""
         self._require_tracking()
         if not self.config["topic.tracking.allow.reset"]:
             raise ForbiddenError("Topic tracking reset is disabled.")
@@ -167,7 +167,7 @@ class BaseHerder:
             self._statuses.delete_topic(name, status.topic)
 
     async def validate(self, config: Mapping[str, str | None]) -> Json:
-        """Return the result of validating a connector's settings; raises BadRequestError."""
+        """Return the result of validating a connector's settings. Raises BadRequestError."""
         return await validate_connector(
             config,
             self._worker.table,
@@ -187,7 +187,7 @@ class BaseHerder:
     # -- offsets
 
     async def offsets(self, name: str) -> Json:
-        """Return the committed offsets of a connector; raises NotFoundError."""
+        """Return the committed offsets of a connector. Raises NotFoundError."""
         config = self._require(name, "Connector {} not found")
         return await offset_requests.listed(await self._worker.offset_stores(name, config), name)
 

@@ -122,7 +122,7 @@ class DistributedHerder(BaseHerder):
     async def put_connector(
         self, name: str, config: Mapping[str, str | None], target: TargetState | None, *, replace: bool
     ) -> Put:
-        """Create a connector, or change its settings; raises AlreadyExistsError, BadRequestError, NotLeaderError."""
+        """Create a connector, or change its settings. Raises AlreadyExistsError, BadRequestError, NotLeaderError."""
         await self._require_valid(name, config)
 
         async def put() -> Put:
@@ -209,7 +209,7 @@ class DistributedHerder(BaseHerder):
             raise ConnectError(f"Failed to start connector: {name}")
 
     async def restart_task(self, task: ConnectorTaskId) -> None:
-        """Restart a task; raises NotFoundError, RequestTargetError."""
+        """Restart a task. Raises NotFoundError, RequestTargetError."""
 
         async def restart() -> None:
             await self._check_settled()

@@ -31,7 +31,7 @@ class FencesAtLeader(Protocol):
     """Sends fencing requests to the leader."""
 
     async def fence(self, leader_url: str, connector: str) -> None:
-        """Ask the leader to fence; raises LeaderRequestError."""
+        """Ask the leader to fence. Raises LeaderRequestError."""
 
 
 @dataclass
@@ -71,7 +71,7 @@ class ZombieFencing:
         self._running: set[asyncio.Task[None]] = set()
 
     async def before_start(self, connector: str) -> None:
-        """Fence before a task of this worker starts, here or through the leader; raises ConnectError."""
+        """Fence before a task of this worker starts, here or through the leader. Raises ConnectError."""
         try:
             await self.fence(connector)
         except NotLeaderError as error:

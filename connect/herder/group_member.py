@@ -41,7 +41,7 @@ class ConfigReader(Protocol):
         """Return the state as of the last record that was read."""
 
     async def refresh(self, timeout_s: float) -> None:
-        """Read the config topic to its end; raises TimeoutError."""
+        """Read the config topic to its end. Raises TimeoutError."""
 
 
 class Rebalance(NamedTuple):
@@ -77,7 +77,7 @@ class WorkerGroupMember:
         self._completed_generation_id = -1
         self._rejoin_at: float | None = None
         self._gave_up = False
-        """Whether the coordinator was unreachable for so long that the worker must stop its work."""
+        """Whether the coordinator has been unreachable for so long that the worker must stop its work."""
         self._due = asyncio.Event()
         self._membership: GroupMembership
         self._cluster: Cluster
@@ -86,8 +86,8 @@ class WorkerGroupMember:
     def stops_before_joining(self) -> bool:
         """Whether the worker must stop all its work before it joins again.
 
-        True with the eager protocol, and after the coordinator was unreachable, because the group then reassigns the
-        work.
+        True with the eager protocol. Also true after the coordinator has been unreachable, because the group then
+        reassigns the work.
         """
         return self._gave_up or self._protocol is ConnectProtocol.EAGER
 
@@ -101,7 +101,7 @@ class WorkerGroupMember:
         return self._leader.owner_url(owned)
 
     async def start(self, timeout_s: float) -> None:
-        """Connect to the cluster; raises KafkaTimeoutError. After this, the first rebalance is due."""
+        """Connect to the cluster. Raises KafkaTimeoutError. After this, the first rebalance is due."""
         client = ConsumerConfig.of(
             {
                 **self._config.client(),
@@ -134,8 +134,8 @@ class WorkerGroupMember:
     async def wait(self) -> None:
         """Wait until a rebalance is due: the coordinator or the herder requests it, or a scheduled delay is over.
 
-        A rebalance is also due once the coordinator was unreachable for heartbeat.interval.ms. Raises the KafkaError
-        that ended the membership for good.
+        A rebalance is also due once the coordinator has been unreachable for heartbeat.interval.ms. Raises the
+        KafkaError that ended the membership for good.
         """
         membership = self._membership
         while membership.rejoin_reason is None:

@@ -37,7 +37,7 @@ class GroupMember(Member, Identity, Protocol):
         """As the leader, return the REST address of the worker to which a connector or task is assigned, or None."""
 
     async def start(self, timeout_s: float) -> None:
-        """Connect to the cluster; raises KafkaTimeoutError."""
+        """Connect to the cluster. Raises KafkaTimeoutError."""
 
     async def confirm(self) -> bool:
         """Return whether the coordinator still counts this worker as a member of the group."""
@@ -82,7 +82,7 @@ class GroupWorker:
         self._loop.attach(member, self.leadership, self.requests, self.changes, self.work, housekeeping)
 
     async def run(self, first_tick_done: Callable[[], None]) -> None:
-        """Join the group and do its work until `stop`; raises the KafkaError that ended the membership for good."""
+        """Join the group and do its work until `stop`. Raises the KafkaError that ended the membership for good."""
         await self.member.start(self._config["session.timeout.ms"] / 1000)
         try:
             await self._loop.run(first_tick_done)

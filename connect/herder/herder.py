@@ -46,19 +46,19 @@ class Herder(Protocol):
         """Return the given parts (info, status) of all connectors, by name."""
 
     async def connector_info(self, name: str) -> Json:
-        """Return a connector's name, config, tasks and type; raises NotFoundError."""
+        """Return a connector's name, config, tasks and type. Raises NotFoundError."""
 
     async def connector_status(self, name: str) -> Json:
-        """Return the states of a connector and its tasks; raises NotFoundError."""
+        """Return the states of a connector and its tasks. Raises NotFoundError."""
 
     async def task_status(self, task: ConnectorTaskId) -> Json:
-        """Return the state of a task; raises NotFoundError."""
+        """Return the state of a task. Raises NotFoundError."""
 
     async def task_configs(self, name: str) -> list[Json]:
-        """Return the id and config of each task; raises NotFoundError."""
+        """Return the id and config of each task. Raises NotFoundError."""
 
     async def validate(self, config: Mapping[str, str | None]) -> Json:
-        """Return the result of validating a connector's settings; raises BadRequestError."""
+        """Return the result of validating a connector's settings. Raises BadRequestError."""
 
     async def put_connector(
         self, name: str, config: Mapping[str, str | None], target: TargetState | None, *, replace: bool

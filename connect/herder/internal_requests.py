@@ -26,7 +26,7 @@ class InternalRequests:
         self._always_signed = always_signed
 
     async def put_task_configs(self, connector: str, body: bytes, signature: str | None, algorithm: str | None) -> None:
-        """Write the settings of a connector's tasks; raises the errors of `check_signature` and of the write.
+        """Write the settings of a connector's tasks. Raises the errors of `check_signature` and of the write.
 
         As in Kafka Connect, a body that is not a JSON list of plain settings raises ConnectError even without a
         signature.
@@ -54,7 +54,7 @@ _TaskConfigs = list[dict[str, str | None] | None] | None
 
 
 def _task_configs(body: bytes) -> _TaskConfigs:
-    """Parse the task settings in a request, with numbers and booleans as text; raises ConnectError."""
+    """Parse the task settings in a request, with numbers and booleans as text. Raises ConnectError."""
     try:
         configs = json.loads(body, parse_int=str, parse_float=str, parse_constant=_not_json)
     except (ValueError, RecursionError) as error:
@@ -79,7 +79,7 @@ def _not_json(constant: str) -> Any:
 
 
 def _without_null(configs: _TaskConfigs) -> list[dict[str, str]]:
-    """Return the settings; raises ConnectError if a part of them is null."""
+    """Return the settings. Raises ConnectError if a part of them is null."""
     if configs is None:
         raise ConnectError("the settings of tasks are null: send a JSON list of objects")
     complete = []

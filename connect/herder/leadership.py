@@ -46,7 +46,7 @@ class Leadership:
 
     @property
     def protocol(self) -> str:
-        """The name of the protocol of the last rebalance; before the first rebalance, the newest that it offers."""
+        """The name of the protocol of the last rebalance; before the first one, the newest that is offered."""
         if self._rebalance is None:
             return str(self._config["connect.protocol"]).lower()
         return self._rebalance.protocol.value

@@ -48,7 +48,7 @@ class LocalWork:
         await self._worker.keep_offsets_of(self.started.connectors | {task.connector for task in self.started.tasks})
 
     async def start(self, work: Work) -> None:
-        """Start connectors and tasks that do not run on this worker."""
+        """Start those connectors and tasks of the work that are not yet running on this worker."""
         for connector in sorted(work.connectors):
             self._start_connector(connector)
         for task in sorted(work.tasks):
@@ -73,7 +73,7 @@ class LocalWork:
         return self._start_connector(connector)
 
     async def follow_settings(self, connectors: Iterable[str]) -> None:
-        """Restart the given connectors that run on this worker; only stop connectors that were removed."""
+        """Restart those of the connectors that are running on this worker. Only stop connectors that were removed."""
         configured = self._configs.snapshot().connector_configs
         for connector in sorted(set(connectors) & self.started.connectors):
             if connector in configured:

@@ -42,7 +42,7 @@ class StandaloneHerder(BaseHerder):
         """The start checks of each connector's current tasks; empty without exactly-once delivery."""
 
     async def start(self) -> None:
-        """Connect to the cluster and read the offsets; raises KafkaError, ConnectError."""
+        """Connect to the cluster and read the offsets. Raises KafkaError, ConnectError."""
         await self._open()
         self.ready = None
 
@@ -88,7 +88,7 @@ class StandaloneHerder(BaseHerder):
     async def put_connector(
         self, name: str, config: Mapping[str, str | None], target: TargetState | None, *, replace: bool
     ) -> Put:
-        """Create a connector or change its settings, and start it; raises AlreadyExistsError, BadRequestError."""
+        """Create a connector or change its settings, and start it. Raises AlreadyExistsError, BadRequestError."""
         await self._require_valid(name, config)
         async with self._change():
             if name in self._configs.snapshot().connector_configs and not replace:
@@ -226,7 +226,7 @@ class StandaloneHerder(BaseHerder):
             log.error("%s", error)
 
     async def _reconfigure(self, name: str) -> None:
-        with suppress(NotReadyError):  # the worker stops
+        with suppress(NotReadyError):  # the worker is stopping
             async with self._change():
                 if name in self._configs.snapshot().connector_configs:
                     try:
@@ -291,7 +291,7 @@ class StandaloneHerder(BaseHerder):
             await checks.close()
 
     async def _start_idle(self, name: str) -> None:
-        """Start the tasks of a connector that do not run."""
+        """Start the tasks of a connector that are not running."""
         started = set(self._worker.tasks())
         for task in self._configs.snapshot().tasks(name):
             if task not in started:

@@ -40,7 +40,7 @@ class DistributedStartChecks:
         self._member, self._assigned = member, assigned
 
     async def fence_others(self) -> None:
-        """Fence the tasks of earlier sets of task settings, here or through the leader; raises ConnectError.
+        """Fence the tasks of earlier sets of task settings, here or through the leader. Raises ConnectError.
 
         Raises NotReadyError if the group has removed this worker, because it must not fence the task's new owner.
         """
@@ -75,7 +75,7 @@ class StandaloneStartChecks:
         self._attempt: asyncio.Task[None] | None = None
 
     async def fence_others(self) -> None:
-        """Fence all earlier tasks of the connector, unless they are fenced already; raises ConnectError."""
+        """Fence all earlier tasks of the connector, unless they are fenced already. Raises ConnectError."""
         attempt = self._attempt
         if attempt is None or (attempt.done() and (attempt.cancelled() or attempt.exception() is not None)):
             attempt = self._attempt = asyncio.create_task(self._fence(), name="fence earlier tasks")

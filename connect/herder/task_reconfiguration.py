@@ -31,7 +31,7 @@ class WritesAtLeader(Protocol):
     """Sends task settings to the leader."""
 
     async def put_task_configs(self, leader_url: str, connector: str, configs: Sequence[Mapping[str, str]]) -> None:
-        """Ask the leader to write the settings of a connector's tasks; raises LeaderRequestError."""
+        """Ask the leader to write the settings of a connector's tasks. Raises LeaderRequestError."""
 
 
 class TaskReconfiguration:
@@ -72,7 +72,7 @@ class TaskReconfiguration:
         await asyncio.gather(*running, return_exceptions=True)
 
     async def write(self, connector: str, configs: Sequence[Mapping[str, str]]) -> None:
-        """Write the settings of a connector's tasks as the leader; called in the tick loop.
+        """Write the settings of a connector's tasks as the leader. Called in the tick loop.
 
         Raises NotLeaderError, NotFoundError, ConnectError, and BadRequestError for tasks of a stopped connector.
         """

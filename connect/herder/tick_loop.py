@@ -89,7 +89,7 @@ class TickLoop:
         work: LocalWork,
         follows: Follows,
     ) -> None:
-        """Set the parts that the loop drives; called before `run`."""
+        """Set the parts that the loop drives. Called before `run`."""
         self._member, self._leadership, self._requests = member, leadership, requests
         self._changes, self._work, self._follows = changes, work, follows
 
@@ -102,8 +102,8 @@ class TickLoop:
         self._stopping.set()
 
     async def run(self, first_tick_done: Callable[[], None]) -> None:
-        """Tick until `stop`; raises the error that ended the membership for good."""
-        # Ignore changes up to now, because no connector or task runs yet.
+        """Tick until `stop`. Raises the error that ended the membership for good."""
+        # Ignore changes up to now, because no connector or task is running yet.
         self._changes.take(self._configs.snapshot().connector_configs)
         try:
             while not self._stopping.is_set():

@@ -113,7 +113,7 @@ def _hidden(report: Json, stored: Mapping[str, str | None], providers: ConfigPro
 
 
 def connector_class(config: Mapping[str, str | None]) -> type[SourceConnector]:
-    """Return the class that a connector's settings name; raises BadRequestError, SinkConnectorError."""
+    """Return the class that a connector's settings name. Raises BadRequestError, SinkConnectorError."""
     name = config.get("connector.class")
     if name is None:
         raise BadRequestError(f"Connector config {java_text(config)} contains no connector type")

@@ -47,7 +47,7 @@ def settings(body: Any) -> dict[str, str | None]:
 
 
 def known_fields(body: Any, *names: str) -> dict[str, Any]:
-    """Return the body if it is an object without fields other than these; raises ConnectError."""
+    """Return the body if it is an object without fields other than these. Raises ConnectError."""
     if not isinstance(body, dict):
         raise ConnectError(f"the body must be a JSON object, not {_kind(body)}")
     unknown = [name for name in body if name not in names]
@@ -58,7 +58,7 @@ def known_fields(body: Any, *names: str) -> dict[str, Any]:
 
 
 def check_name(config: dict[str, str | None], name: str) -> dict[str, str | None]:
-    """Return the settings with the connector's name; raises BadRequestError if they contain another name."""
+    """Return the settings with the connector's name. Raises BadRequestError if they contain another name."""
     configured = config.get("name")
     if configured is None:
         return {**config, "name": name}

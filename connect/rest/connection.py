@@ -129,7 +129,7 @@ class Connection:
         return received, event
 
     async def _body(self, headers: Mapping[str, str]) -> bytes:
-        """Return the body of a request; raises HttpError if it is too large or takes longer than BODY_S."""
+        """Return the body of a request. Raises HttpError if it is too large or takes longer than BODY_S."""
         if int(headers.get("content-length", "0")) > self._max_body_bytes:
             raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         if self._http.they_are_waiting_for_100_continue:

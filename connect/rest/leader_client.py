@@ -19,11 +19,11 @@ class LeaderClient:
         self._client, self._session_key, self._algorithm = client, session_key, algorithm
 
     async def fence(self, leader_url: str, connector: str) -> None:
-        """Ask the leader to fence the producers of a connector's earlier tasks; raises LeaderRequestError."""
+        """Ask the leader to fence the producers of a connector's earlier tasks. Raises LeaderRequestError."""
         await self._send("PUT", _url(leader_url, connector, "fence"), b"")
 
     async def put_task_configs(self, leader_url: str, connector: str, configs: Sequence[Mapping[str, str]]) -> None:
-        """Ask the leader to write the settings of a connector's tasks; raises LeaderRequestError."""
+        """Ask the leader to write the settings of a connector's tasks. Raises LeaderRequestError."""
         body = json.dumps([dict(config) for config in configs]).encode()
         await self._send("POST", _url(leader_url, connector, "tasks"), body)
 

@@ -60,7 +60,7 @@ async def negotiation(request: Request, handler: Handler) -> Response:
 
 
 def _accepted(header: str) -> list[str]:
-    """Return the media types that a client accepts; raises HttpError if one is malformed. An empty list means any type.
+    """Return the media types that a client accepts. Raises HttpError if one is malformed. An empty list means any type.
 
     As in Kafka Connect's server, a comma may follow the last media type.
     """

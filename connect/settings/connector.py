@@ -219,5 +219,5 @@ def storage_problem(settings: Mapping[str, str | None]) -> str | None:
             f"{name}{value}".encode()
         except UnicodeEncodeError as error:
             part = error.object[error.start : error.end]
-            return f"The setting {name!r} has {part!r}, which is half of a surrogate pair and no character: remove it"
+            return f"The setting {name!r} has {part!r}, which is half of a surrogate pair, not a character: remove it"
     return None

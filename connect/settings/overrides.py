@@ -27,7 +27,7 @@ def check_class(kind: str, name: str, value: str) -> None:
     """Raise ConfigValueError if a setting names a class that the clients do not have.
 
     `kind` is producer, consumer or admin, and `name` has no prefix such as producer.override. The message contains the
-    value only where it says what the invalid value is.
+    value only in its first words, "Invalid value …".
     """
     if name in _CLASSES[kind] and value.strip() != _CLASSES[kind][name]:
         raise ConfigValueError(

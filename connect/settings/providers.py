@@ -67,7 +67,8 @@ class ConfigProviders:
     def hidden(self, message: str, settings: Mapping[str, str], own: str | None = None) -> str:
         """Return a message about settings that shows their variables instead of the variables' values.
 
-        `own` is the setting that the message is about; of the others, only refused values are replaced.
+        `own` is the setting that the message is about. The values of other settings are replaced only after the words
+        "Invalid value".
         """
         variables = {name: value for name, value in settings.items() if self.has_variable(value)}
         if not variables:
@@ -166,7 +167,7 @@ def _environment_provider(setting: str, worker: Mapping[str, str]) -> Provider:
 
 
 def _text(path: Path) -> str:
-    """Return the content of a file, with its line ends; raises ConnectError, whose message has no content."""
+    """Return the content of a file, with its line ends. Raises ConnectError, whose message has no content."""
     try:
         if not path.is_file():
             raise ConnectError(f"{path} is not a file")

@@ -16,7 +16,7 @@ class ConnectorTaskId(NamedTuple):
 
 
 def parse_task_id(text: str) -> ConnectorTaskId | None:
-    """Parse a text such as "name-0"; return None for any other format. Connector names may contain dashes."""
+    """Parse a string such as "name-0"; return None for any other format. Connector names may contain dashes."""
     connector, dash, number = text.rpartition("-")
     if not dash or not number.isdecimal() or not number.isascii():
         return None

@@ -42,7 +42,7 @@ async def prepare(admin: Admin, topic: NewTopic, setting: str, purpose: str) -> 
 async def enqueue(
     producer: Producer[Any, Any], topic: str, key: bytes, value: bytes | None, places: Mapping[int, int]
 ) -> list[Delivery]:
-    """Hand a record of an internal topic to a producer; raises KafkaError.
+    """Hand a record of an internal topic to a producer. Raises KafkaError.
 
     The partition is that of the key, whatever the producer's own partitioner is, because compaction and readers keep
     the last record of each partition. A deletion also goes to all other partitions in `places`, which have older

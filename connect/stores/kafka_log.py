@@ -98,7 +98,7 @@ class KafkaLog:
         self._apply: Apply
 
     async def start(self, apply: Apply) -> None:
-        """Create the topic if it is missing, and read it to its end; raises KafkaError, ConnectError."""
+        """Create the topic if it is missing, and read it to its end. Raises KafkaError, ConnectError."""
         self._apply = apply
         async with contextlib.AsyncExitStack() as opened:
             self._admin = await opened.enter_async_context(Admin(self._admin_client))
@@ -127,7 +127,7 @@ class KafkaLog:
             self._opened = opened.pop_all()
 
     async def stop(self) -> None:
-        """Stop reading and close the clients. Pending calls of `read_to_end` raise ConnectError."""
+        """Stop reading and close the clients. Pending calls to `read_to_end` raise ConnectError."""
         self._stopped = True
         self._fail_waiters(self._closed())
         await self._relinquish()
@@ -152,7 +152,7 @@ class KafkaLog:
             await self._read_to_end("read_uncommitted")
 
     async def _follow_added_partitions(self) -> None:
-        """Begin to read partitions that were added to the topic; raises KafkaError."""
+        """Begin to read partitions that were added to the topic. Raises KafkaError."""
         if self._single:
             return
         try:
@@ -184,7 +184,7 @@ class KafkaLog:
         return ConnectError(f"the log of {self.topic} is closed: try again")
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Append (key, value) pairs and wait until they are acknowledged; raises KafkaError."""
+        """Append (key, value) pairs and wait until they are acknowledged. Raises KafkaError."""
         deliveries = []
         for key, value in records:
             deliveries += await self._enqueue(self._producer, key, value)

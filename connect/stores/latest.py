@@ -1,6 +1,6 @@
 """`LatestRecords`: finds the last record of a key whose records are in several partitions.
 
-That happens after partitions were added to a topic: a key may then belong to a different partition, and only the
+This happens after partitions were added to a topic: a key may then belong to a different partition, and only the
 timestamps order the records of two partitions.
 """
 
@@ -24,7 +24,7 @@ class LatestRecords:
         """The timestamps of the records in other partitions, of the few keys that have any."""
 
     def add(self, key: bytes, partition: int, timestamp_ms: int, partitions: int) -> bool:
-        """Return whether a record is newer than the known records of its key. Add a partition's records in order.
+        """Return whether a record is newer than the known records of its key. Add the records of a partition in order.
 
         If the key's records in two partitions have the same timestamp, the record in the partition to which the key
         belongs in a topic of `partitions` partitions is newer, because producers that know all partitions write there.

@@ -1,8 +1,9 @@
 """Builds and parses the records of the offsets topic.
 
-A key is the compact JSON of [connector, partition]. A value is the compact JSON of the offset. A tombstone deletes an
-offset of the worker's topic. In a connector's own topic, the value `null` does, because it remains when the topic is
-compacted: a copy of the deleted offset that reaches the worker's topic late must not count (see `StoredOffsets`).
+A key is the compact JSON of [connector, partition]. A value is the compact JSON of the offset. In the worker's topic, a
+tombstone deletes an offset. In a connector's own topic, the value `null` deletes it, because this record remains when
+the topic is compacted: a copy of the deleted offset that reaches the worker's topic late must not count (see
+`StoredOffsets`).
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def parse_key(key: bytes) -> tuple[str, dict[str, Any]] | None:
 
 
 def parse_value(value: bytes | None) -> dict[str, Any] | None:
-    """Return the offset in a record's value, or None if the offset was deleted; raises DataError for invalid JSON."""
+    """Return the offset in a record's value, or None if the offset was deleted. Raises DataError for invalid JSON."""
     if value is None:
         return None
     offset = json_text.loads(value)
@@ -75,7 +76,7 @@ def parse_value(value: bytes | None) -> dict[str, Any] | None:
 
 
 def _check(data: Any, what: str) -> None:
-    """Raise DataError unless `data` is a mapping from texts to plain values; Kafka Connect allows nothing else."""
+    """Raise DataError unless `data` is a mapping from strings to plain values; Kafka Connect allows nothing else."""
     if not isinstance(data, dict) and not hasattr(data, "keys"):
         raise DataError(f"a source {what} must be a mapping, not {type(data).__name__}")
     for name, value in data.items():

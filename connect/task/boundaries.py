@@ -94,7 +94,7 @@ class ConnectorBoundary:
         """The records named in requests; kept because an id() is unique only while its object exists."""
 
     def commit_transaction(self, record: SourceRecord | None = None) -> None:
-        """Request a commit after `record`, or after the batch; raises IllegalTransactionRequestError."""
+        """Request a commit after `record`, or after the batch. Raises IllegalTransactionRequestError."""
         if record is None:
             if self._abort_batch:
                 raise IllegalTransactionRequestError("the batch")
@@ -106,7 +106,7 @@ class ConnectorBoundary:
         self._commit_on.add(id(record))
 
     def abort_transaction(self, record: SourceRecord | None = None) -> None:
-        """Request an abort after `record`, or after the batch; raises IllegalTransactionRequestError."""
+        """Request an abort after `record`, or after the batch. Raises IllegalTransactionRequestError."""
         if record is None:
             if self._commit_batch:
                 raise IllegalTransactionRequestError("the batch")

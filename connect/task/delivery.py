@@ -15,7 +15,7 @@ Acknowledged = list[tuple[SourceRecord, RecordMetadata | None]]
 
 
 class Copies(Protocol):
-    """Copies the offsets of a connector with its own offsets topic to the worker's topic."""
+    """Copies offsets to the worker's topic, for a connector that has its own offsets topic."""
 
     async def before_commit(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> Sequence[tuple[bytes, bytes | None]]:
         """Delete the offsets without a value from the worker's topic. Return the records for the connector's topic."""
@@ -42,7 +42,8 @@ class Delivery(Protocol):
     async def finish_failed(self, unsent: Iterable[SourceRecord]) -> None:
         """Commit what may be committed after the task has failed.
 
-        `unsent` are the records that the task has returned, from the one whose conversion or `send` has failed on.
+        `unsent` are the records that the task has returned, beginning with the one whose conversion or
+        `send` failed.
         """
 
     def due_in_s(self) -> float | None:
@@ -69,7 +70,7 @@ class PendingOffsets:
         return bool(self._values)
 
     def add(self, partition: SourcePartition | None, offset: SourceOffset | None) -> None:
-        """Keep a copy of the position after a record; raises DataError for a partition that cannot be stored.
+        """Keep a copy of the position after a record. Raises DataError for a partition that cannot be stored.
 
         The copy is needed because a task may change the same offset object for its next records before this offset
         is committed.

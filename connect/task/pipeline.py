@@ -96,7 +96,7 @@ class Pipeline:
         self.metrics.skipped += 1
 
     async def convert(self, record: SourceRecord) -> ProducerRecord | None:
-        """Return the record to produce, or None for a dropped or skipped record; raises ConnectError."""
+        """Return the record to produce, or None for a dropped or skipped record. Raises ConnectError."""
         try:
             return self._convert(record)
         except _StageError as failure:

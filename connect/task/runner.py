@@ -69,7 +69,7 @@ class TaskRunner:
         self._commit_due = False
         self._delay_s = 0.0
         self._unsent: Sequence[SourceRecord] = ()
-        """The records of a batch that were not sent, from the one that failed on."""
+        """The records of a batch that were not sent, beginning with the one that failed."""
         self.has_committed = False
         """Whether records have been committed after a batch."""
         self.keeps_records = type(task).commit_record is not SourceTask.commit_record

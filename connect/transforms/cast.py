@@ -48,9 +48,7 @@ def _check_spec(name: str, spec: list[str] | None) -> None:
         if target.strip().lower() not in _TARGETS:
             raise ConfigValueError(name, spec, f"Invalid cast type {target!r}: use one of {', '.join(_TARGETS)}")
     if len(spec) > 1 and not all(colon for _, colon, _ in targets):
-        raise ConfigValueError(
-            name, spec, "Cast transformations that specify a type for the whole cannot have more types"
-        )
+        raise ConfigValueError(name, spec, "a cast of the whole key or value to one type cannot have further types")
 
 
 class Cast(PartTransformation):
@@ -83,7 +81,7 @@ class Cast(PartTransformation):
         )
 
     def configure(self, config: Any) -> None:
-        """Apply the settings; raises ConfigValueError for an unknown type."""
+        """Apply the settings. Raises ConfigValueError for an unknown type."""
         super().configure(config)
         self._fields: dict[str, SchemaType] = {}
         self._whole: SchemaType | None = None
@@ -97,7 +95,7 @@ class Cast(PartTransformation):
                 self._whole = kind
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record with values of the new types; raises DataError for a value that cannot be cast."""
+        """Return the record with values of the new types. Raises DataError for a value that cannot be cast."""
         schema, value = self.operand(record)
         if value is None:
             return record

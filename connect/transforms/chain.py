@@ -33,7 +33,7 @@ class TransformStage:
 
 
 def stages(settings: Mapping[str, str]) -> list[TransformStage]:
-    """Return the transforms of a connector, in order; raises ConfigValueError."""
+    """Return the transforms of a connector, in order. Raises ConfigValueError."""
     predicates = {
         alias: _plugin(settings, f"predicates.{alias}.", Predicate) for alias in _aliases(settings, "predicates")
     }

@@ -49,13 +49,14 @@ class DatePattern:
         return "".join(_written(letter, count, at) if count else letter for letter, count in self._parts)
 
     def parse(self, text: str) -> datetime.datetime:
-        """Return the point in time of a text. Missing parts are those of 1970-01-01.
+        """Return the point in time that a text represents. Missing parts are those of 1970-01-01.
 
-        Raises ValueError for another text, for a date or time that does not exist, and if the pattern has a week.
+        Raises ValueError if the text does not match the pattern, if the date or time does not exist, and if the pattern
+        has a week.
         """
         week = next((letter for letter in self._letters if letter in _ONLY_WRITTEN), None)
         if week is not None:
-            raise ValueError(f"the letter {week!r} of a pattern can only be written, use yyyy-MM-dd to read dates")
+            raise ValueError(f"the pattern letter {week!r} can only format dates, not parse them: use yyyy-MM-dd")
         match = self._regex.match(text)
         if match is None:
             raise ValueError(f"{text!r} does not match the pattern {self.text}")
@@ -128,7 +129,7 @@ def _written(letter: str, count: int, at: datetime.datetime) -> str:
 
 
 def _week_year(at: datetime.datetime) -> int:
-    """Return the year of the week of a date: the week of January 1 belongs to the year that begins."""
+    """Return the week year of a date: the week that has January 1 belongs to the new year."""
     return at.year + (at.month == 12 and at.day + 6 - at.isoweekday() % 7 > 31)
 
 
@@ -144,7 +145,7 @@ def _month(text: str) -> int:
 
 
 def _hours(values: Mapping[str, str]) -> int:
-    """Return the hours since midnight, 24 for the text 24 of the letter H; raises ValueError for a larger number."""
+    """Return the hours since midnight, 24 for the text 24 of the letter H. Raises ValueError for a larger number."""
     if "h" in values or "K" in values:
         return int(values.get("h", values.get("K", "0"))) % 12 + 12 * (values.get("a", "AM").upper() == "PM")
     hours = int(values.get("H", "0")) if "H" in values else int(values.get("k", "0")) % 24

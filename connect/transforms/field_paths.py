@@ -21,7 +21,7 @@ _ESCAPED: Final = re.compile(r"\\`(?=\.)")
 
 @cache
 def field_path(text: str, version: str) -> tuple[str, ...]:
-    """Return the names on the path to a field; raises ConfigValueError for an invalid path."""
+    """Return the names on the path to a field. Raises ConfigValueError for an invalid path."""
     if version.upper() == "V1":
         return (text,)
     if not text:

@@ -25,7 +25,7 @@ class InsertHeader(Transformation):
         )
 
     def configure(self, config: Any) -> None:
-        """Apply the settings; raises ConfigValueError."""
+        """Apply the settings. Raises ConfigValueError."""
         super().configure(config)
         schema, value = parse_text(self.settings["value.literal"])
         self._header = Header(self.settings["header"], value, schema)
@@ -79,7 +79,7 @@ class HeaderFrom(PartTransformation):
         )
 
     def configure(self, config: Any) -> None:
-        """Apply the settings; raises ConfigValueError unless there are as many fields as headers."""
+        """Apply the settings. Raises ConfigValueError unless there are as many fields as headers."""
         super().configure(config)
         fields, headers = self.settings["fields"], self.settings["headers"]
         if not fields or len(fields) != len(headers):

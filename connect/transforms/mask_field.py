@@ -43,7 +43,7 @@ class MaskField(PartTransformation):
         )
 
     def configure(self, config: Any) -> None:
-        """Apply the settings; raises ConfigValueError unless a field is named."""
+        """Apply the settings. Raises ConfigValueError unless a field is named."""
         super().configure(config)
         if not [name for name in self.settings["fields"] if name]:
             raise ConfigValueError("fields", self.settings["fields"], "Empty list")

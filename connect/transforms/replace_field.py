@@ -39,7 +39,7 @@ class ReplaceField(PartTransformation):
         )
 
     def configure(self, config: Any) -> None:
-        """Apply the settings; raises ConfigValueError."""
+        """Apply the settings. Raises ConfigValueError."""
         super().configure(config)
         self._renames: dict[str, str] = dict(pair.split(":") for pair in self.settings["renames"])
 

@@ -37,7 +37,7 @@ class RegexRouter(Transformation):
         )
 
     def configure(self, config: Any) -> None:
-        """Apply the settings; raises ConfigValueError."""
+        """Apply the settings. Raises ConfigValueError."""
         super().configure(config)
         self._regex = compiled(self.settings["regex"])
 
@@ -83,7 +83,7 @@ class TimestampRouter(Transformation):
         )
 
     def configure(self, config: Any) -> None:
-        """Apply the settings; raises ConfigValueError for a pattern with an unsupported letter."""
+        """Apply the settings. Raises ConfigValueError for a pattern with an unsupported letter."""
         super().configure(config)
         given = self.settings["timestamp.format"]
         try:
@@ -92,9 +92,9 @@ class TimestampRouter(Transformation):
             raise ConfigValueError("timestamp.format", given, str(error)) from None
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record with the topic for its timestamp; raises DataError for a record without a timestamp."""
+        """Return the record with the topic for its timestamp. Raises DataError for a record without a timestamp."""
         if record.timestamp_ms is None:
-            raise DataError(f"Timestamp missing on record: of topic {record.topic}")
+            raise DataError(f"Timestamp missing on record of topic {record.topic}")
         shown = self._pattern.format(from_milliseconds(record.timestamp_ms))
         name = self.settings["topic.format"].replace("${topic}", record.topic).replace("${timestamp}", shown)
         return record.replace(topic=name)

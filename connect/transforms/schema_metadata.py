@@ -38,13 +38,13 @@ class SetSchemaMetadata(PartTransformation):
         )
 
     def configure(self, config: Any) -> None:
-        """Apply the settings; raises ConfigValueError if neither a name nor a version is given."""
+        """Apply the settings. Raises ConfigValueError if neither a name nor a version is given."""
         super().configure(config)
         if self.settings["schema.name"] is None and self.settings["schema.version"] is None:
             raise ConfigValueError("schema.name", None, "Neither schema name nor version configured")
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record with the new schema; raises DataError for a value without a schema."""
+        """Return the record with the new schema. Raises DataError for a value without a schema."""
         schema, value = self.operand(record)
         if schema is None:
             if value is None:

@@ -56,7 +56,7 @@ class TimestampConverter(PartTransformation):
         )  # fmt: skip
 
     def configure(self, config: Any) -> None:
-        """Apply the settings; raises ConfigValueError for a missing or invalid format."""
+        """Apply the settings. Raises ConfigValueError for a missing or invalid format."""
         super().configure(config)
         self._target, pattern = self.settings["target.type"], self.settings["format"].strip()
         if self._target == "string" and not pattern:
@@ -70,7 +70,7 @@ class TimestampConverter(PartTransformation):
             ) from None
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record with the converted timestamp; raises DataError for a value that is not a timestamp."""
+        """Return the record with the converted timestamp. Raises DataError for a value that is not a timestamp."""
         schema, value = self.operand(record)
         name = self.settings["field"]
         if not name:

@@ -24,7 +24,7 @@ class Configured(ABC):
         return ConfigDef()
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Parse and keep the settings; raises ConfigValueError."""
+        """Parse and keep the settings. Raises ConfigValueError."""
         self.settings = self.config_def().parse(config)
 
 
@@ -33,7 +33,7 @@ class Transformation(Configured):
 
     @abstractmethod
     def apply(self, record: SourceRecord) -> SourceRecord | None:
-        """Return the changed record, or None to drop the record; raises DataError."""
+        """Return the changed record, or None to drop the record. Raises DataError."""
 
 
 class Predicate(Configured):
@@ -60,23 +60,23 @@ class PartTransformation(Transformation):
         return record.replace(**{f"{self.part}_schema": schema, self.part: value})
 
     def require_map(self, value: Any) -> Mapping[Any, Any]:
-        """Return a value without a schema as a mapping; raises DataError for other types."""
+        """Return a value without a schema as a mapping. Raises DataError for other types."""
         return require_map(value, self.purpose)
 
     def require_struct(self, value: Any) -> Struct:
-        """Return a value with a schema as a Struct; raises DataError for other types."""
+        """Return a value with a schema as a Struct. Raises DataError for other types."""
         return require_struct(value, self.purpose)
 
 
 def require_map(value: Any, purpose: str) -> Mapping[Any, Any]:
-    """Return a value without a schema as a mapping; raises DataError, with the purpose, for other types."""
+    """Return a value without a schema as a mapping. Raises DataError, with the purpose, for other types."""
     if not isinstance(value, Mapping):
         raise DataError(f"Only Map objects supported in absence of schema for [{purpose}], found: {_kind(value)}")
     return value
 
 
 def require_struct(value: Any, purpose: str) -> Struct:
-    """Return a value with a schema as a Struct; raises DataError, with the purpose, for other types."""
+    """Return a value with a schema as a Struct. Raises DataError, with the purpose, for other types."""
     if not isinstance(value, Struct):
         raise DataError(f"Only Struct objects supported for [{purpose}], found: {_kind(value)}")
     return value

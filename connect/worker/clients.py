@@ -65,7 +65,7 @@ async def require_one_cluster(worker: WorkerConfig, connector: ConnectorConfig, 
 
 
 async def cluster_id(client: Mapping[str, str]) -> str:
-    """Return the id of the cluster to which an admin client with these settings connects; raises KafkaError."""
+    """Return the id of the cluster to which an admin client with these settings connects. Raises KafkaError."""
     async with Admin(dict(client)) as admin:
         return (await admin.describe_cluster()).cluster_id
 

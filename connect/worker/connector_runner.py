@@ -36,7 +36,7 @@ class ConnectorRunner:
         report: Callable[[State, str | None], Awaitable[None]],
         reconfigure: Callable[[], None],
     ) -> None:
-        """Set up; `config` has the values of the variables in the settings `stored`."""
+        """Set up the runner. `stored` are the settings as stored, and `config` has the values of their variables."""
         self.name, self.connector, self.config, self.stored = name, connector, config, stored
         self._offsets, self._report, self._reconfigure = offsets, report, reconfigure
         self._calls = Calls(f"connector {name}")
@@ -56,7 +56,7 @@ class ConnectorRunner:
         self._loop.call_soon_threadsafe(self._reconfigure)
 
     def raise_error(self, error: BaseException) -> None:
-        """Make the connector FAILED; may be called from any thread."""
+        """Make the connector FAILED. May be called from any thread."""
 
         def fail() -> None:
             task = self._loop.create_task(self.fail(error))
@@ -82,7 +82,7 @@ class ConnectorRunner:
         await self._report(self.state, None)
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """Return the settings that the connector gives to each of its tasks; raises the connector's errors."""
+        """Return the settings that the connector gives to each of its tasks. Raises the connector's errors."""
         return [dict(each) for each in await self._calls.call(self.connector.task_configs, max_tasks)]
 
     async def close(self) -> None:

@@ -16,7 +16,7 @@ class StatusListener(Protocol):
         """Handle a new state of a connector or task; `trace` is the stack trace of a failure."""
 
     def topic_used(self, task: ConnectorTaskId, topic: str) -> None:
-        """Handle a task's first write to a topic that is not in use yet; called when the record was written."""
+        """Handle a task's first write to a topic that is not in use yet. Called when the record has been written."""
 
     def topics_in_use(self, connector: str) -> Container[str]:
         """Return a live view of the names of the topics that a connector writes to."""

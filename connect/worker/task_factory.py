@@ -62,7 +62,7 @@ class TaskFactory:
         report: Report,
         checks: StartChecks | None,
     ) -> TaskRunner:
-        """Return the runner of a task, from the settings of its connector and of the task; raises ConnectError."""
+        """Return the runner of a task, from the settings of its connector and of the task. Raises ConnectError."""
         settings = ConnectorConfig(self._table, connector)
         instance: SourceTask = plugin("task.class", config["task.class"], SourceTask)
         boundary = self._boundary(settings)

@@ -107,7 +107,7 @@ class Worker:
         """Start or stop a connector's own activity; its tasks are not affected. Raises ConnectError."""
         runner = self._connectors.get(name)
         if runner is None:
-            raise ConnectError(f"connector {name} does not run on this worker")
+            raise ConnectError(f"connector {name} is not running on this worker")
         await runner.transition_to(target)
 
     def connector_running(self, name: str) -> bool:
@@ -126,7 +126,7 @@ class Worker:
         return list(self._connectors)
 
     async def task_configs(self, name: str) -> list[dict[str, str]]:
-        """Return the settings of a connector's tasks in the form for the config topic; raises ConnectError."""
+        """Return the settings of a connector's tasks in the form for the config topic. Raises ConnectError."""
         runner = self._connectors[name]
         config = ConnectorConfig(self.table, runner.config)
         limit = config["tasks.max"]
@@ -183,7 +183,7 @@ class Worker:
         A task with checks starts again after it has failed with `restart_after`. This is safe, because the checks end
         the task if it does not belong to this worker any more.
 
-        Raises ConnectError if the task runs on this worker already.
+        Raises ConnectError if the task is already running on this worker.
         """
         if task in self._tasks:
             raise ConnectError(f"Task already exists in this worker: {task}")
@@ -273,7 +273,7 @@ class Worker:
         return list(self._tasks)
 
     async def fence_tasks(self, connector: str, count: int, config: Mapping[str, str]) -> None:
-        """Fence all producers of a connector's first `count` tasks, in parallel; raises ConnectError (KIP-618)."""
+        """Fence all producers of a connector's first `count` tasks, in parallel. Raises ConnectError (KIP-618)."""
         await self._fence(connector, range(count), config)
 
     async def _fence(self, connector: str, numbers: Iterable[int], config: Mapping[str, str]) -> None:
@@ -289,7 +289,7 @@ class Worker:
             raise ConnectError(f"could not fence {len(failed)} of {len(ids)} producers, for example {name}: {error}")
 
     async def fence_listed_tasks(self, connector: str, config: Mapping[str, str]) -> None:
-        """Fence the producers of all tasks of a connector that the cluster knows; raises ConnectError.
+        """Fence the producers of all tasks of a connector that the cluster knows. Raises ConnectError.
 
         The cluster lists these producers by their transactional ids, so it does not matter which worker has run them.
         """

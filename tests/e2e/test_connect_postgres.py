@@ -530,7 +530,7 @@ async def test_an_offset_in_a_lost_part_of_the_log_is_refused() -> None:
         assert (ops([change]), offset["timeline"]) == ([("c", 2)], 2)
         new.offsets.commit([change.replace(source_offset={**offset, "timeline": 1})])
         async with await new.task() as task:
-            with pytest.raises(ConnectError, match="of timeline 1, of which the server has the log up to") as failure:
+            with pytest.raises(ConnectError, match="of timeline 1, but the server has this timeline only") as failure:
                 await task.poll()
     assert not isinstance(failure.value, RetriableError)
 

@@ -116,7 +116,7 @@ async def test_changes_whose_key_is_unknown_are_refused(postgres: PostgresServer
     await new.read(1)
     postgres.execute("DELETE FROM t", "ALTER TABLE t RENAME id TO ident", database=database)
     async with await new.task() as task:
-        with pytest.raises(ConnectError, match=r"public\.t has waiting changes without column ident") as failure:
+        with pytest.raises(ConnectError, match=r"public\.t has unread changes without column ident") as failure:
             await polled_forever(task)
     assert not isinstance(failure.value, RetriableError)
     postgres.execute("ALTER TABLE t RENAME ident TO id", database=database)

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 _ROTATION: Final = re.compile(r"([.\-_]\d[\d.\-_T:]*)?(\.gz)?$")
 _CERTAIN_BYTES: Final = 1024
-"""The position, in bytes, from which on an equal last line shows that a file is the copy of one that is gone.
+"""From this position on, in bytes, an equal last line shows that a file is a copy of one that is gone.
 
 In shorter files, equal lines may be a coincidence.
 """
@@ -82,7 +82,7 @@ class Entry:
     def is_before(self, file: LineFile) -> bool:
         """Return whether a file has the last line that was read, at the same position.
 
-        If nothing was read yet, returns whether the file begins with the entry's first line.
+        If nothing has been read yet, returns whether the file begins with the entry's first line.
         """
         try:
             if self.position == 0:
@@ -105,13 +105,13 @@ class File:
     was found for it.
     """
     more: bool = False
-    """Whether the file may have lines that were not read."""
+    """Whether the file may have lines that have not been read."""
     handle: LineFile | None = None
     gone: bool = False
     unreadable: bool = False
-    """Whether a warning was logged because the file could not be opened, and it could not be opened since."""
+    """Whether the last attempt to open the file has failed. Only the first of several such attempts is logged."""
     cut_off: tuple[int, int] | None = None
-    """The size and modification time of a gz file that ended too early; _NEVER once a warning was logged."""
+    """The size and modification time of a gz file that ended too early; _NEVER once a warning has been logged."""
     copy_of: tuple[File, int, int] | None = None
     """The file with the same content, and this file's size and modification time when the two were compared."""
 
@@ -126,7 +126,7 @@ Offsets = Callable[[list[Mapping[str, Any]]], Iterable[Mapping[str, Any] | None]
 
 
 class Files:
-    """The files of one task: those for whose fingerprint `is_mine` returns True."""
+    """The files of one task: those whose fingerprints `is_mine` accepts."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Files:
         offsets: Offsets,
         is_mine: Callable[[str], bool],
     ) -> None:
-        """Note the numbers of the committed source partitions; `offsets` is called once their files are seen."""
+        """Keep the numbers of the committed source partitions. `offsets` is called once their files appear."""
         self._directory, self._max_line_bytes = directory, max_line_bytes
         self._offsets, self._is_mine = offsets, is_mine
         self.known: dict[FileId, File] = {}
@@ -192,7 +192,7 @@ class Files:
         return file.handle
 
     def cut_off(self, file: File, stamp: tuple[int, int]) -> None:
-        """Note that a gz file of this size and modification time ends too early.
+        """Record that a gz file of this size and modification time ends too early.
 
         A warning is logged once, if the next listing finds the file unchanged.
         """

@@ -27,19 +27,19 @@ class IncompleteFileError(Exception):
 class LineFile:
     """An open file.
 
-    `ended` is True if the last call of `lines` has found the end of the file. `complete` is True once a gz file was
+    `ended` is True if the last call to `lines` reached the end of the file. `complete` is True once a gz file has been
     read to its end, so that no line can follow.
     """
 
     def __init__(self, path: str, max_line_bytes: int) -> None:
-        """Open the file; raises OSError."""
+        """Open the file. Raises OSError."""
         self._name = path_text(path)
         self._max = max_line_bytes
         self.compressed = path.endswith(".gz")
         self._raw = open(path, "rb", buffering=0)  # noqa: SIM115
         self._file: BinaryIO = gzip.GzipFile(fileobj=self._raw) if self.compressed else self._raw  # type: ignore[assignment]
         self._splitter = LineSplitter(max_line_bytes)
-        """The data that was read and not returned."""
+        """The data that has been read but not returned."""
         self._at = 0
         """The position after the data that was returned."""
         self.complete = False
@@ -62,9 +62,9 @@ class LineFile:
     def lines(self, position: int, limit: int) -> list[bytes]:
         """Return up to `limit` complete lines from a position, including their line ends.
 
-        Returns fewer lines if they have BATCH_BYTES, or before a line that is too long. The last line of a complete gz
-        file needs no line end. Raises ConnectError if the first line is too long, and IncompleteFileError for a gz file
-        that is still being written.
+        Returns fewer lines once they have BATCH_BYTES in total, or if the next line is too long. The last line of a
+        complete gz file needs no line end. Raises ConnectError if the first line is too long, and IncompleteFileError
+        for a gz file that is still being written.
         """
         self._seek(position)
         lines: list[bytes] = []

@@ -36,14 +36,14 @@ class Listed(NamedTuple):
 def path_text(path: str) -> str:
     r"""Return a path as text, with \xHH for each byte that is not valid UTF-8.
 
-    Different paths have different texts: in a path that contains such an escape itself, \ becomes \x5c.
+    Different paths become different texts: in a path that contains such an escape itself, \ becomes \x5c.
     """
     escaped = _LIKE_AN_ESCAPE.sub(r"\\x5c", path)
     return escaped.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def listed(directory: str, include: Sequence[str], exclude: Sequence[str], recursive: bool) -> list[Listed]:
-    """Return the matching files; raises ConnectError if the directory cannot be read."""
+    """Return the matching files. Raises ConnectError if the directory cannot be read."""
     found = []
     for path in _paths(directory, recursive):
         name = path_text(os.path.relpath(path, directory))
@@ -64,7 +64,7 @@ def _paths(directory: str, recursive: bool) -> Iterator[str]:
             names = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
     except OSError as error:
         raise ConnectError(
-            f"directory {path_text(directory)} cannot be listed: {error.strerror}; check this setting"
+            f"directory {path_text(directory)} cannot be listed: {error.strerror}; check the setting directory"
         ) from error
     for name, is_directory in names:
         path = os.path.join(directory, name)

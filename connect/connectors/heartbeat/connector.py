@@ -37,7 +37,7 @@ class HeartbeatSourceTask(SourceTask):
     """Produces numbered records at an interval."""
 
     async def start(self, config: Mapping[str, str]) -> None:
-        """Read the settings, and continue after the last committed count; raises ConnectError."""
+        """Read the settings, and continue after the last committed count. Raises ConnectError."""
         values = SETTINGS.parse(config)
         self._number = int(config["task.number"])
         self._topic, self._batch_size = values["topic"], values["batch.size"]

@@ -34,11 +34,11 @@ class Paging(Protocol):
         """Return the URL of the next request."""
 
     def take(self, answer: Answer, records: list[Any]) -> Progress:
-        """Move the position past the records of a response; raises ConnectError for an inconsistent response."""
+        """Move the position past the records of a response. Raises ConnectError for an inconsistent response."""
 
 
 def paging(settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> Paging:
-    """Return the pagination at an offset; raises ConnectError for an offset of another kind of pagination."""
+    """Return the pagination at an offset. Raises ConnectError for an offset of another kind of pagination."""
     kinds: dict[str, type[Pages | CountedRecords | RecordCursor]] = {
         NONE: Pages, LINK: LinkedPages, CURSOR: CursorPages, PAGE: NumberedPages, OFFSET: CountedRecords,
     }  # fmt: skip
@@ -243,7 +243,7 @@ def filled(template: str, cursor: Any) -> str:
 
 
 def _cursor(url: str, value: Any) -> str | int | float:
-    """Return a cursor in the form that an offset keeps: a Decimal, and a whole number beyond 64 bits, becomes text.
+    """Return a cursor in the form that an offset keeps: a Decimal or a whole number beyond 64 bits becomes text.
 
     Raises ConnectError.
     """

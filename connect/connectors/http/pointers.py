@@ -9,7 +9,7 @@ MISSING: Final = object()
 
 
 def parse(pointer: str) -> tuple[str, ...]:
-    """Return the steps of a JSON pointer; raises ValueError for a malformed pointer."""
+    """Return the steps of a JSON pointer. Raises ValueError for a malformed pointer."""
     if pointer and not pointer.startswith("/"):
         raise ValueError(f"{pointer!r} is not a JSON pointer: it must begin with /, such as /data/items")
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])

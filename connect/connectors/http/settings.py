@@ -62,7 +62,7 @@ SETTINGS = ConfigDef(
     ConfigKey("cursor.initial", Type.STRING, None, _LOW, "Cursor of the first request.", None, "Pagination"),
     ConfigKey(
         "cursor.inclusive", Type.BOOLEAN, False, _LOW,
-        "With pagination record: whether responses begin with the records that have the cursor. If not, each record "
+        "With pagination record: whether responses begin with the records that have the cursor. If false, each record "
         "must have a cursor of its own, because others with the last cursor of a response are never read.", None,
         "Pagination",
     ),

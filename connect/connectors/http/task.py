@@ -30,7 +30,7 @@ class HttpSourceTask(SourceTask):
         self._next_at = 0.0
 
     async def start(self, config: Mapping[str, str]) -> None:
-        """Read the settings and the offset to continue from; raises ConnectError."""
+        """Read the settings and the offset to continue from. Raises ConnectError."""
         require("aiohttp", "HttpSource", "connect-http")
         from .requests import Requests
 

@@ -95,9 +95,9 @@ class Events:
             table = f"{relation.schema}.{relation.table}"
             missing = ", ".join(name for name in key if name not in names)
             raise ConnectError(
-                f"table {table} has waiting changes without column {missing}, which is part of its primary key now, so "
-                "their key is unknown: give the column its earlier name, or drop the primary key, until the task has "
-                "read them, or start with a new slot and a new snapshot"
+                f"table {table} has unread changes without column {missing}, which is now part of its primary key, so "
+                "their key is unknown. Until the task has read them, give the column its earlier name, or "
+                "drop the primary key. Or start with a new slot and a new snapshot"
             )
         wanted = list(key) if set(key) == set(identity) or (not identity and set(key) <= set(names)) else identity
         keys = tuple(names.index(name) for name in wanted)
@@ -139,7 +139,8 @@ class Events:
     ) -> tuple[list[SourceRecord], SourceRecord]:
         """Return the records of a row whose key has changed: its deletion, and its creation with the new key.
 
-        As in Debezium, a header has the other key. A reader finds the values with it that the server did not send.
+        As in Debezium, a header of each record has the other key. With it, a reader finds the values that the server
+        did not send.
         """
         deleted = self.delete(table, old, origin, offset)
         created = self.upsert(table, "c", new, None, origin, offset)
@@ -148,7 +149,7 @@ class Events:
         return [record.replace(headers=(new_key,)) for record in deleted], created.replace(headers=(old_key,))
 
     def truncate(self, table: TableEvents, origin: Origin, offset: SourceOffset) -> SourceRecord | None:
-        """Return the record of a truncated table, or None if truncations are skipped; raises ConnectError."""
+        """Return the record of a truncated table, or None if truncations are skipped. Raises ConnectError."""
         if self._settings["truncate.handling.mode"] == "skip":
             return None
         if not self._enveloped:
@@ -159,7 +160,7 @@ class Events:
         return self._record(table, None, "t", None, None, origin, offset)
 
     def _topic(self, table: str) -> str:
-        """Return the topic of SCHEMA.TABLE; as in Debezium, _ replaces each UTF-16 unit that no topic name may have."""
+        """Return the topic of SCHEMA.TABLE; as in Debezium, _ replaces each UTF-16 unit that topics cannot have."""
         name = _NOT_IN_TOPICS.sub(lambda match: "_" if match[0] <= "\uffff" else "__", f"{self._prefix}.{table}")
         return name[:_MAX_TOPIC_LENGTH]
 

@@ -6,9 +6,9 @@ first pass, so the stream repeats changes that later passes have seen. A pass ha
 transaction was visible to the pass. The pass's pg_current_snapshot and the transaction id in the stream show exactly
 whether it was. All transactions that a pass has seen were committed before the log position at its start.
 
-If keys cannot be compared here, for example texts with a collation, a change is treated as not seen and is repeated. A
-reader that applies all changes in order still ends up with the correct table. The same holds after a TRUNCATE that only
-some passes have seen.
+If keys cannot be compared here, for example strings with a collation, a change is treated as not seen and is repeated.
+A reader that applies all changes in order still ends up with the correct table. The same holds after a TRUNCATE that
+only some passes have seen.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Passes:
         return False
 
     def truncated(self, table: TableEvents) -> None:
-        """Note that a TRUNCATE became a record, so that readers remove the rows of the table that any pass has read."""
+        """Remember that a TRUNCATE became a record, so that readers remove the rows that any pass has read."""
         self._truncated.add(_name(table))
 
 

@@ -54,7 +54,7 @@ class Replication:
         """The log position up to which the server may discard its log."""
 
     async def connect(self) -> None:
-        """Open the replication connection; raises RetriableError, ConnectError."""
+        """Open the replication connection. Raises RetriableError, ConnectError."""
         self._connection = await connect(self._settings, replication=True)
 
     async def close(self) -> None:

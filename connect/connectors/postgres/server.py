@@ -82,7 +82,7 @@ def connection_info(settings: Mapping[str, Any], *, replication: bool = False) -
 
 
 async def connect(settings: Mapping[str, Any], *, replication: bool = False) -> psycopg.AsyncConnection[Any]:
-    """Open a connection; raises RetriableError after a temporary failure, ConnectError after any other."""
+    """Open a connection. Raises RetriableError after a temporary failure, ConnectError after any other."""
     try:
         return await psycopg.AsyncConnection.connect(
             connection_info(settings, replication=replication), autocommit=True
@@ -116,7 +116,8 @@ async def included_tables(connection: psycopg.AsyncConnection[Any], settings: Ma
     """Return the tables that match table.include.list, sorted by full name, with their keys.
 
     Raises ConnectError for a key with a generated column, whose values the server does not stream. Unless
-    publication.autocreate.mode is disabled, raises ConnectError if a partitioned table matches, but no partition of it.
+    publication.autocreate.mode is disabled, raises ConnectError for a partitioned table that matches while none of its
+    partitions does.
     """
     rows = await (
         await connection.execute(
@@ -208,7 +209,7 @@ async def prepare_publication(
 
 
 async def slot_of(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any]) -> Slot | None:
-    """Return the slot, or None if it does not exist; raises ConnectError if it has another database or plugin."""
+    """Return the slot, or None if it does not exist. Raises ConnectError if it has another database or plugin."""
     name = settings["slot.name"]
     row = await (
         await connection.execute(
@@ -228,7 +229,7 @@ async def slot_of(connection: psycopg.AsyncConnection[Any], settings: Mapping[st
 
 
 async def free_slot(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any]) -> Slot | None:
-    """Return the slot once it is not in use, or None if it does not exist; raises RetriableError if it stays in use."""
+    """Return the slot once it is not in use, or None if it does not exist. Raises RetriableError if it stays in use."""
     for _ in range(_LOOKS):
         slot = await slot_of(connection, settings)
         if slot is None or not slot.active:
@@ -240,7 +241,7 @@ async def free_slot(connection: psycopg.AsyncConnection[Any], settings: Mapping[
 
 
 async def drop_slot(settings: Mapping[str, Any]) -> None:
-    """Drop the slot if it exists, once it is not in use; raises RetriableError, ConnectError."""
+    """Drop the slot if it exists, once it is not in use. Raises RetriableError, ConnectError."""
     connection = await connect(settings)
     try:
         if await free_slot(connection, settings) is not None:

@@ -122,7 +122,8 @@ class Snapshot:
     async def _check_unchanged(self, table: Table) -> None:
         """Raise RetriableError if the open cursor reads another file than the transaction sees in the catalog.
 
-        The functions return the current state, which the lock of the cursor keeps until the transaction ends.
+        The functions in the query return the table's current state, which cannot change before the transaction ends,
+        because the cursor holds a lock.
         """
         cursor = await self._execute(
             sql.SQL(

@@ -105,7 +105,7 @@ class PostgresSourceTask(SourceTask):
         return records
 
     async def commit_record(self, record: SourceRecord, metadata: RecordMetadata | None) -> None:
-        """Note that a record is committed in Kafka."""
+        """Mark a record as committed in Kafka."""
         self._committed = record.source_offset
 
     async def commit(self) -> None:
@@ -214,8 +214,8 @@ class PostgresSourceTask(SourceTask):
         first_lost = end + 1 if offset.get("snapshot") else end  # the position of a change is the start of its commit
         if offset["lsn"] >= first_lost:
             raise ConnectError(
-                f"the offset is at {lsn_text(offset['lsn'])} of timeline {timeline}, of which the server has the log "
-                f"up to {lsn_text(end)}: it was restored or promoted without the last changes. {remedy}"
+                f"the offset is at {lsn_text(offset['lsn'])} of timeline {timeline}, but the server has this timeline "
+                f"only up to {lsn_text(end)}: it was restored or promoted without the last changes. {remedy}"
             )
 
     async def _disconnect(self) -> None:
@@ -404,7 +404,7 @@ class PostgresSourceTask(SourceTask):
 
 
 def _completed(table: TableEvents, new: Tuple, before: Tuple, *, whole: bool) -> Tuple:
-    """Return the new row, filled with UNCHANGED values from the old row: all of them if `whole`, else the key's."""
+    """Return the new row with its UNCHANGED values taken from the old row: all if `whole`, else only the key's."""
     known = range(len(new)) if whole else table.key_columns
     return [before[index] if value is UNCHANGED and index in known else value for index, value in enumerate(new)]
 

@@ -30,7 +30,7 @@ class Tap:
         self._tail: deque[str] = deque(maxlen=5)
 
     async def start(self, state: str | None) -> None:
-        """Start the tap from a state, or from the beginning if it is None; raises ConnectError if the start fails."""
+        """Start the tap from a state, or from the beginning if it is None. Raises ConnectError if the start fails."""
         command = [*shlex.split(self._settings["tap.command"]), *self._arguments(state)]
         try:
             self._process = await asyncio.create_subprocess_exec(

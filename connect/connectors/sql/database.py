@@ -11,7 +11,7 @@ from ...errors import ConfigValueError, ConnectError
 
 
 def open_engine(settings: Mapping[str, Any]) -> sa.Engine:
-    """Return an engine for the database, which connects at its first use.
+    """Return an engine for the database. The engine connects when it is first used.
 
     Raises ConnectError for a wrong URL or driver.
     """
@@ -38,7 +38,7 @@ def open_engine(settings: Mapping[str, Any]) -> sa.Engine:
 
 
 def tables_of(engine: sa.Engine, schema: str | None) -> list[str]:
-    """Return the names of the tables of a schema, sorted; raises ConnectError if the database does not answer."""
+    """Return the names of the tables of a schema, sorted. Raises ConnectError if the database does not answer."""
     try:
         return sorted(sa.inspect(engine).get_table_names(schema))
     except sa.exc.SQLAlchemyError as error:

@@ -1,6 +1,6 @@
-"""Encodes positions in a table as values of source offsets, which are numbers and texts.
+"""Encodes positions in a table as values of source offsets, which are numbers and strings.
 
-Numbers of up to 64 bits and texts are written unchanged. Values of other types are written with the type's name:
+Numbers of up to 64 bits and strings are written unchanged. Values of other types are written with the type's name:
 datetime(2026-01-02T03:04:05.678901).
 """
 
@@ -28,7 +28,7 @@ _NAMED: Final = re.compile(rf"({'|'.join(_TYPES)})\((.*)\)", re.DOTALL)
 
 
 def encode(value: Any) -> Any:
-    """Encode the value of a column for an offset; raises ConnectError for a type without an order."""
+    """Encode the value of a column for an offset. Raises ConnectError for a type without an order."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:  # an offset holds whole numbers of 64 bits
         value = Decimal(value)
     if isinstance(value, int | float) or (isinstance(value, str) and not _NAMED.fullmatch(value)):
@@ -40,7 +40,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """Decode the value of a column from an offset; raises ConnectError."""
+    """Decode the value of a column from an offset. Raises ConnectError."""
     if isinstance(value, int | float):
         return value
     try:
@@ -48,6 +48,6 @@ def decode(value: Any) -> Any:
         return value if named is None else _TYPES[named[1]][2](named[2])
     except (ValueError, TypeError, ArithmeticError):
         raise ConnectError(
-            f"{value!r} in a source offset is not a position: give a number, a text, or one of {', '.join(_TYPES)} "
+            f"{value!r} in a source offset is not a position: give a number, a string, or one of {', '.join(_TYPES)} "
             "such as datetime(2026-01-02T03:04:05)"
         ) from None

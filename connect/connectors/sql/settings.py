@@ -60,7 +60,7 @@ SETTINGS = ConfigDef(
     ),
     ConfigKey(
         "validate.non.null", Type.BOOLEAN, True, _LOW,
-        "Whether a table is refused if its incrementing or timestamp columns can be null. If not, rows with a null "
+        "Whether a table is refused if its incrementing or timestamp columns can be null. If false, rows with a null "
         "timestamp are read by their incrementing column, or in mode timestamp once they have a timestamp; rows with "
         "a null incrementing column are never read.", None, "Mode",
     ),

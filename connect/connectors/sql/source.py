@@ -87,7 +87,7 @@ class Source:
 def table_source(
     engine: sa.Engine, schema: str | None, name: str, settings: Mapping[str, Any], null_timestamps: bool = False
 ) -> Source:
-    """Return a table as the source that the mode needs; raises ConnectError if its columns do not allow the mode."""
+    """Return a table as the source that the mode needs. Raises ConnectError if its columns do not allow the mode."""
     table = _reflected(engine, schema, name)
     dialect, zone = engine.dialect.name, ZoneInfo(settings["db.timezone"])
     decimals = settings["decimal.handling.mode"]
@@ -226,7 +226,7 @@ _CURRENT: Final = sa.func.current_timestamp()
 
 
 def _comparable(column: Any, table: str, dialect: str) -> Any:
-    """Return a timestamp column in the form in which its values are compared; raises ConnectError for another type."""
+    """Return a timestamp column in the form in which its values are compared. Raises ConnectError for another type."""
     if dialect == "sqlite" and isinstance(column.type, sa.DateTime | sa.String | sa.types.NullType):
         # Compared as written: another notation of the same time would not be equal.
         return sa.type_coerce(column, sa.String)

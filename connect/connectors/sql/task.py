@@ -32,7 +32,7 @@ class SqlSourceTask(SourceTask):
         """The number of consecutive attempts that the database did not answer."""
 
     def start(self, config: Mapping[str, str]) -> None:
-        """Read the settings, and the offsets to continue from; raises ConnectError."""
+        """Read the settings, and the offsets to continue from. Raises ConnectError."""
         require("sqlalchemy", "SqlSource", "connect-sql")
         from .database import open_engine
 

@@ -110,7 +110,7 @@ class Arrays:
         return schema
 
     def __call__(self, values: Any) -> list[Any]:
-        """Return an array with converted elements; raises ValueError for an array with another number of dimensions."""
+        """Return an array with converted elements. Raises ValueError for an array with another number of dimensions."""
         dimensions = self._dimensions_of(values)
         if dimensions not in (0, self._dimensions):
             raise ValueError(
@@ -230,7 +230,7 @@ class RowType:
     """Turns rows into structs.
 
     The columns of a table are known. A column of a query gets the type of its first value that is not null; until then
-    it is an optional text.
+    it is an optional string.
     """
 
     def __init__(self, name: str | None, columns: Iterable[Column] | None, zone: ZoneInfo) -> None:
@@ -240,7 +240,7 @@ class RowType:
         self._schema = self._struct()
 
     def struct(self, row: Mapping[str, Any]) -> Struct:
-        """Return a row as a struct; raises ConnectError, naming the column, for a value of another type."""
+        """Return a row as a struct. Raises ConnectError, naming the column, for a value of another type."""
         if self._open:
             self._learn(row)
         result = Struct(self._schema)

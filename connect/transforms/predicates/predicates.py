@@ -21,7 +21,7 @@ class TopicNameMatches(Predicate):
         return ConfigDef(ConfigKey("pattern", Type.STRING, REQUIRED, Importance.MEDIUM, doc, valid))
 
     def configure(self, config: Any) -> None:
-        """Apply the settings; raises ConfigValueError."""
+        """Apply the settings. Raises ConfigValueError."""
         super().configure(config)
         self._pattern = compiled(self.settings["pattern"])
 

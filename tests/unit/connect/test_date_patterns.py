@@ -61,8 +61,8 @@ def test_a_wrong_pattern_is_refused(pattern: str, problem: str) -> None:
     [
         ("HH", "25", "25 is not an hour"),
         ("yyyy-MM-dd", "2020-13-01", "month must be in"),
-        ("YYYY-MM-dd", "2020-12-01", "the letter 'Y' of a pattern can only be written"),
-        ("yyyy-ww", "2020-12", "the letter 'w' of a pattern can only be written"),
+        ("YYYY-MM-dd", "2020-12-01", "the pattern letter 'Y' can only format dates"),
+        ("yyyy-ww", "2020-12", "the pattern letter 'w' can only format dates"),
     ],
 )
 def test_texts_whose_date_is_not_certain_are_refused(pattern: str, text: str, problem: str) -> None:
