@@ -66,7 +66,7 @@ class Daemon:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, or None while the process runs. A negative number is the signal that killed the process."""
+        """The exit code, or None while the process is running. A negative number is the signal that killed it."""
         assert self._process is not None, "not started"
         return self._process.poll()
 
@@ -100,7 +100,7 @@ class Daemon:
         return (explaining or lines or ["its log is empty"])[-1][:400]
 
     def ask_to_end(self) -> None:
-        """Send SIGTERM if the process runs."""
+        """Send SIGTERM if the process is running."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
 

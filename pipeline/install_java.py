@@ -58,7 +58,7 @@ def _install() -> None:
 
 
 def _apt(*arguments: str, timeout: float | None = None) -> str:
-    """Run apt-get. Return an empty text if it succeeds, else one line that says why it failed."""
+    """Run apt-get. Return an empty string if it succeeds, else one line that says why it failed."""
     completed = subprocess.run(
         ["apt-get", "-q", *arguments],
         stdin=subprocess.DEVNULL,

@@ -132,7 +132,7 @@ def _reach(config: ClientConfig) -> BlockingCluster:
 
 
 def reachable(config: ClientConfig) -> str:
-    """Return why none of the bootstrap servers accepts a connection, or an empty text if one of them does."""
+    """Return why none of the bootstrap servers accepts a connection, or an empty string if one of them does."""
     why = ""
     for server in config.bootstrap_servers:
         host, _, port = server.rpartition(":")

@@ -46,7 +46,8 @@ class JobFrames:
     def of(self, sink: Sink) -> DataFrame:
         """Return the frame of a sink.
 
-        For an oncelog sink with key or json, each row becomes JSON in the column value, and a key the column key.
+        If an oncelog sink has key or json, each row becomes JSON in the column value, and the row's key becomes the
+        column key.
         """
         frame = self.frames[sink.frame]
         if sink.format == NAME and (sink.key or sink.json):

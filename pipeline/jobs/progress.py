@@ -22,8 +22,8 @@ class Progress(NamedTuple):
     """One micro-batch of one query.
 
     `lag` is the number of offsets that wait at the sources, or None if the sources do not report it. `late` is the
-    number of rows that came after the watermark and were dropped. `bad` is the number of records of JSON sources whose
-    value is not the expected JSON, and `tombstones` is the number of those without a value.
+    number of rows that came too late for the watermark and were dropped. `bad` is the number of records of JSON sources
+    whose value is not the expected JSON, and `tombstones` is the number of those without a value.
     """
 
     query: str
@@ -111,7 +111,10 @@ class JobMetrics:
         self._rate = Gauge("oncelog_pipeline_rows_per_second", "Rate of the batch.", labels, registry=self.registry)
         self._lag = Gauge("oncelog_pipeline_lag", "Unread offsets at the sources.", labels, registry=self.registry)
         self._late = Counter(
-            "oncelog_pipeline_late_rows", "Rows after the watermark, dropped.", labels, registry=self.registry
+            "oncelog_pipeline_late_rows",
+            "Rows dropped because they came too late for the watermark.",
+            labels,
+            registry=self.registry,
         )
         self._bad = Counter(
             "oncelog_pipeline_bad_records",

@@ -62,10 +62,10 @@ class _Running:
 
 
 class JobRunner:
-    """A job that runs: `JobRunner(spark, job).run()`. Raises JobError for a job whose frames cannot be built.
+    """A running job: `JobRunner(spark, job).run()`. Raises JobError for a job whose frames cannot be built.
 
     `on_progress` is called after each micro-batch that read rows, and `on_restart` with the sink's name and the reason.
-    `on_notice` is called with messages about Kafka and open transactions, and `on_waiting` with texts that say what
+    `on_notice` is called with messages about Kafka and open transactions, and `on_waiting` with messages that say what
     Spark does during a long micro-batch.
     """
 
@@ -136,7 +136,7 @@ class JobRunner:
     def _look(self, running: list[_Running]) -> bool:
         """Check all queries and batch writes once, report progress, and restart failed ones.
 
-        Return whether any of them still runs.
+        Return whether any of them is still running.
         """
         alive = False
         for one in running:
@@ -160,7 +160,7 @@ class JobRunner:
         return alive
 
     def _look_at_write(self, one: _Running, write: BatchWrite) -> bool:
-        """Check a batch write once. Return whether it still runs. Raises JobError if it has failed."""
+        """Check a batch write once. Return whether it is still running. Raises JobError if it has failed."""
         if write.is_active:
             if (waited := one.waiting.due(time.monotonic())) is not None:
                 doing = with_tasks(self.spark, write.group, "writing")
@@ -247,7 +247,7 @@ class JobRunner:
             self._restart(one, str(error))
 
     def _pause(self, seconds: float) -> None:
-        """Wait for some seconds, or until the job is stopped."""
+        """Wait for this number of seconds, or until the job is stopped."""
         until = time.monotonic() + seconds
         while not self.stopping and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, POLL_S))

@@ -147,12 +147,12 @@ def parse(raw: Mapping[str, Any], where: str, directory: Path) -> Job:
 
 
 def check_master(master: str) -> None:
-    """Raise JobError if a text cannot be the URL of a Spark master. Spark itself would print a Java stack trace."""
+    """Raise JobError if a string cannot be the URL of a Spark master. Spark itself would print a Java stack trace."""
     if master.startswith("sc://"):
         raise JobError(
-            f"master = {master!r} is a Spark Connect server, which does not run job files: a job stops its queries and "
-            "reads its checkpoints in a JVM of its own. Name the cluster's master (spark://, yarn, k8s://), or use "
-            "oncelog.pipeline.write_stream in a program of your own, which works with Spark Connect"
+            f"master = {master!r} is a Spark Connect server, which cannot run job files: a job needs a JVM of its "
+            "own to stop its queries and read its checkpoints. Name the cluster's master (spark://, yarn, k8s://), or "
+            "use oncelog.pipeline.write_stream in a program of your own, which works with Spark Connect"
         )
     if not _MASTER.match(master):
         raise JobError(
@@ -230,7 +230,7 @@ def _flat(options: Any, prefix: str = "") -> list[tuple[str, Any]]:
 def _option(value: Any, where: str) -> str:
     """Return the value of an option as Spark expects it: as text. Raises JobError for tables and lists."""
     if not isinstance(value, str | bool | int | float):
-        raise JobError(f"{where} = {value!r} is not a text, number or boolean")
+        raise JobError(f"{where} = {value!r} is not a string, number or boolean")
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -53,7 +53,7 @@ def activity(spark: SparkSession, query: StreamingQuery) -> str | None:
 
 
 def with_tasks(spark: SparkSession, group: str, what: str) -> str:
-    """Return a text about what a group of Spark jobs does, with Spark's count of its tasks. Raises Spark errors."""
+    """Return a message about what a group of Spark jobs does, with Spark's count of its tasks. Raises Spark errors."""
     tracker = spark.sparkContext.statusTracker()
     done = total = 0
     for job in tracker.getJobIdsForGroup(group):

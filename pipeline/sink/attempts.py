@@ -32,7 +32,7 @@ def remember(attempt: Attempt) -> None:
 
 
 def last_run(transactional_id: str) -> str:
-    """Return the run (start of the query) of this driver's newest attempt, or an empty text if it is unknown."""
+    """Return the run (start of the query) of this driver's newest attempt, or an empty string if it is unknown."""
     try:
         return str(_read(transactional_id)["run"])
     except (OSError, ValueError, TypeError, KeyError):

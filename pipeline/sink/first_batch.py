@@ -1,4 +1,4 @@
-"""Tell whether a batch in a partition's log is the one that this task has sent, or another task's: `is_mine`.
+"""Decide whether a batch in a partition's log was sent by this task or by another task: `is_mine`.
 
 A leader that receives a batch whose sequence numbers it already has responds as if it had written the batch. Spark may
 run two attempts of a task at the same time when it retries a stage. Each attempt would then write part of the batches

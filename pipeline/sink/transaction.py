@@ -8,10 +8,11 @@ The order of the steps makes the writes exactly-once:
 2. The tasks write with the producer id and epoch of the attempt, one task per Kafka partition (`produce.py`).
 3. `commit`: the state is added to the same transaction, as offsets of a group that has no members, and EndTxn decides
    both.
-4. `abort`: the markers have a newer epoch, so that tasks that still run can neither begin another transaction nor
-   write to their partitions. With transaction.version 2, EndTxn bumps the epoch. With older versions, InitProducerId
-   does it instead, because EndTxn's markers would have the attempt's own epoch. Brokers before 3.6 accept batches
-   with that epoch outside of a transaction, and would commit them with the next transaction of this producer id.
+4. `abort`: the markers have a newer epoch, so that tasks that are still running can neither begin another transaction
+   nor write to their partitions. With transaction.version 2, EndTxn bumps the epoch. With older versions,
+   InitProducerId does it instead, because EndTxn's markers would have the attempt's own epoch. Brokers before 3.6
+   accept batches with that epoch outside of a transaction, and would commit them with the next transaction of this
+   producer id.
 
 The record says "batch n of query q is committed, and run r owns the query". It is stored as the offset of (state topic,
 0) in the group whose id is the transactional id. This works with Kafka 2.5 and newer, which have stable offsets
@@ -112,7 +113,7 @@ class TakenOverError(KafkaError):
     def __init__(self, attempt: Attempt) -> None:
         super().__init__(
             ErrorCode.PRODUCER_FENCED,
-            f"transactional id {attempt.transactional_id!r} was taken over: a newer driver of this query runs, or "
+            f"transactional id {attempt.transactional_id!r} was taken over: a newer driver of this query is running or "
             "another query has the same transactionalId or checkpointLocation. Nothing of this batch was committed",
         )
 
@@ -162,8 +163,9 @@ class SinkTransaction:
     ) -> str:
         """Make a new run the owner of the query, fence the producers of all older runs, and return the new run.
 
-        `previous` is an earlier run of the same driver. If another run has taken over the query since then, raises
-        SupersededError, before any producer is fenced if the record already names the other run. `allow` is called with
+        `previous` is an earlier run of the same driver. If another run has taken over the query since then,
+        this method raises SupersededError. If the record already names the other run, it does so before it fences any
+        producer. `allow` is called with
         the record when no older producer can change it any more. If `allow` raises, the record stays as it was.
         """
         run = uuid.uuid4().hex

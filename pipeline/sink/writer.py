@@ -290,13 +290,13 @@ class _Writer:
         if context.attemptNumber():
             raise RetriedTaskError(
                 f"Task {context.partitionId()}: Spark has started attempt {context.attemptNumber()}, because attempt 0 "
-                "failed or still runs (spark.speculation must be false). The records of attempt 0 cannot be removed "
-                "separately, so the batch is aborted. The log of attempt 0 has the reason. Restart the query: it "
-                "continues with this batch"
+                "has failed or is still running (spark.speculation must be false). The records of attempt 0 cannot be "
+                "removed separately, so the batch is aborted. The log of attempt 0 has the reason. Restart the query: "
+                "it continues with this batch"
             )
 
     def _stop_other_tasks(self, attempt: Attempt) -> None:
-        """Abort the transaction, which fences the other tasks. If this fails, the driver aborts it after they ended."""
+        """Abort the transaction, which fences the other tasks. If this fails, the driver aborts it later."""
         with contextlib.suppress(KafkaError), self.settings.open() as kafka:
             kafka.run(SinkTransaction(kafka.cluster, self.settings.config).abort(attempt))
 

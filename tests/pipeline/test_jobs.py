@@ -62,7 +62,7 @@ from = "input"
         ("name = ", "is not TOML"),
         (LEAST.replace('"c"', '""'), "checkpoint is empty"),
         (LEAST + "tasks = 0", "sink 'output': tasks is below 1"),
-        (LEAST + "[options]\nx = [1]", "options: x = [1] is not a text, number or boolean"),
+        (LEAST + "[options]\nx = [1]", "options: x = [1] is not a string, number or boolean"),
         ("options = 'x'" + LEAST, "options = 'x' is not a table"),
         ("source = 5\n" + LEAST.replace("[[source]]", "[x]"), "source: is not a list of tables: write [[source]]"),
         (LEAST.replace("[[sink]]", "select = 'a'\n[[sink]]"), "select = 'a' is not a list of SQL expressions"),
@@ -203,7 +203,7 @@ def test_a_checkpoint_of_another_topic_is_refused_at_once(spark: SparkSession, t
 
 
 def test_a_spark_connect_server_is_refused_with_the_reason() -> None:
-    with pytest.raises(JobError, match=r"'sc://a:15002' is a Spark Connect server, which does not run job files: .*"):
+    with pytest.raises(JobError, match=r"'sc://a:15002' is a Spark Connect server, which cannot run job files: .*"):
         spec.check_master("sc://a:15002")
 
 
