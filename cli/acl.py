@@ -114,7 +114,7 @@ def rule_options(command: Callable[..., None]) -> Callable[..., None]:
 
         kind, name = resource
         if kind is None or name is None:
-            raise click.UsageError(f"name the resource by {_OPTIONS} or --cluster")
+            raise click.UsageError(f"name the resource with {_OPTIONS} or --cluster")
         permission, pattern = ("DENY" if deny else "ALLOW"), ("PREFIXED" if prefix else "LITERAL")
         rules = [Acl(kind, name, principal, operation, permission, host, pattern) for operation in operations]
         command(rules=rules, **others)

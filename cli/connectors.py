@@ -91,9 +91,11 @@ def status(name: str, url: str, as_json: bool) -> int:
     help="Create the connector in the state STOPPED, so that its offsets can be set before it starts.",
 )
 @click.option(
-    "--wait", is_flag=True, help="Wait until the connector and its tasks run. The exit code is 1 if one of them fails."
+    "--wait",
+    is_flag=True,
+    help="Wait until the connector and its tasks are running. The exit code is 1 if one of them fails.",
 )
-@click.option("--timeout", type=Seconds(), default=60.0, show_default=True, help="Longest wait of --wait, in seconds.")
+@click.option("--timeout", type=Seconds(), default=60.0, show_default=True, help="Limit of --wait, in seconds.")
 @worker_options
 def create(file: Path, state: str | None, wait: bool, timeout: float, url: str, as_json: bool) -> int:
     """Create a connector from FILE.

@@ -87,7 +87,7 @@ def _authorization() -> str | None:
 
 
 def _secret(option: str, variable: str) -> str:
-    """Return the first line of the option's file, else the value of the environment variable, else an empty text."""
+    """Return the first line of the option's file, else the value of the environment variable, else an empty string."""
     if (path := _file(option)) is None:
         return os.environ.get(variable, "")
     try:

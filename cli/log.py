@@ -54,7 +54,7 @@ def dump(file: Path, with_records: bool, as_json: bool) -> int:
             if header is None or position + header.size > size:
                 raise click.ClickException(
                     f"{file} ends within the batch at byte {position}: {size - position} bytes are left. A broker"
-                    " removes an incomplete last batch when it starts. If it refuses to, use `oncelog log repair`."
+                    " removes an incomplete last batch when it starts. If it does not, use `oncelog log repair`."
                 )
             batch = _read(segment, position, header.size)
             sound = verify_crc(batch, 0, header)

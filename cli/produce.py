@@ -164,7 +164,8 @@ class _LinesSent:
     def failure(self, error: KafkaError, *, in_transaction: bool) -> str:
         """Return the message for the first line that is not written, and about the lines that are.
 
-        `error` is why the line after those of this object was not sent, unless one of these has failed.
+        `error` is the reason why the line after the lines in this object was not sent. If one of the lines in this
+        object has failed, the message has the reason of that failure instead.
         """
         settled = self.sent - len(self._pending)
         first, written_after = self.sent + 1, 0

@@ -58,7 +58,7 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _need(owner: dict[str, str | None]) -> None:
     if not owner:
-        raise click.UsageError("name the owner by --user, --client-id or --ip, or by one of their --default- forms")
+        raise click.UsageError("name the owner with --user, --client-id or --ip, or with one of their --default- forms")
 
 
 def _row(found: Quota, key: str) -> dict[str, object]:

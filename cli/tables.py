@@ -67,7 +67,7 @@ def print_items_table(title: str | None, columns: Sequence[str], items: Sequence
 
 
 def cells(columns: Sequence[str], items: Iterable[Item]) -> list[list[str]]:
-    """Return a row of texts for each item, one per column. A None or an empty value becomes `-`."""
+    """Return a row of strings for each item, one per column. A None or an empty value becomes `-`."""
     return [[_text(item[column.lstrip(">")]) for column in columns] for item in items]
 
 

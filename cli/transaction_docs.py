@@ -1,6 +1,6 @@
 """Generate the tables of docs/transactions.md from the code.
 
-The states come from their definitions. The effects of requests come from calls of the coordinator's decision functions.
+The states come from their definitions. The effects of requests come from calling the coordinator's decision functions.
 Only `make docs` and the test of the generated pages use this module.
 """
 

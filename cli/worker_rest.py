@@ -56,8 +56,8 @@ def request(url: str, method: str, where: str, body: Any = None) -> Any:
         reason = getattr(error, "reason", error)
         raise click.ClickException(
             f"no worker answers at {url}: {getattr(reason, 'strerror', None) or reason}. Start one with `oncelog "
-            "connect standalone` or `distributed`, or give another address by --url"
-            f"{' or other authorities by --ca-file' if url.startswith('https') else ''}"
+            "connect standalone` or `distributed`, or give another address with --url"
+            f"{' or other authorities with --ca-file' if url.startswith('https') else ''}"
         ) from None
     if status >= 400:
         raise _refusal(status, text)
@@ -76,7 +76,7 @@ def _refusal(status: int, body: bytes) -> click.ClickException:
         message = body[:200].decode("utf-8", "replace") or "no message"
     remedy = ""
     if status == 401:
-        remedy = "\nGive credentials by --user-file or --token-file."
+        remedy = "\nGive credentials with --user-file or --token-file."
     elif status == 404 and "onnector" in message:
         remedy = "\n`oncelog connect list` prints the connectors."
     elif status == 409 and "already exists" in message:

@@ -196,7 +196,7 @@ def test_quotas_are_set_listed_and_removed(secured: Secured) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("set", "producer_byte_rate=1"), "name the owner by --user"),
+        (("set", "producer_byte_rate=1"), "name the owner with --user"),
         (("set", "producer_byte_rate", "--user", "a"), "is not KEY=VALUE"),
         (("set", "producer_byte_rate=x", "--user", "a"), "'x' is not a number"),
         (("set", "producer_byte_rate=1", "--user", "a", "--default-user"), "only one of --user and --default-user"),
