@@ -290,7 +290,7 @@ class _Job:
                 raise JobFailed(f"a transformer stopped with exit code {code}: {transformer.last_words()}")
 
     def stop(self) -> None:
-        """End all processes that still run, and prevent later starts.
+        """End all processes that are still running, and prevent later starts.
 
         If a process does not end, continue with the others.
         """

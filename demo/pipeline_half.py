@@ -187,7 +187,7 @@ class PipelineHalf:
         return outcome
 
     def stop(self) -> None:
-        """End the driver, if it runs, and its child processes."""
+        """End the driver, if it is running, and its child processes."""
         self.driver.close()
 
     def state(self) -> list[str]:

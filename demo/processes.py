@@ -85,7 +85,7 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """The process id. Raises RuntimeError if the process does not run."""
+        """The process id. Raises RuntimeError if the process is not running."""
         if self._process is None:
             raise RuntimeError(f"{self.module} is not running")
         return self._process.pid
@@ -97,7 +97,7 @@ class ChildProcess:
     def spawn(self) -> None:
         """Start the process, and return without waiting until it is ready.
 
-        Raise RuntimeError if it runs already, and StartFailed after `close`.
+        Raise RuntimeError if it is already running, and StartFailed after `close`.
         """
         if self.running:
             raise RuntimeError(f"{self.module} is already running with pid {self.pid}")
@@ -190,7 +190,7 @@ class ChildProcess:
         return code
 
     def close(self) -> None:
-        """End the process if it runs, and make every later `spawn` fail, even in other threads."""
+        """End the process if it is running, and make every later `spawn` fail, even in other threads."""
         with self._spawning:
             self._closed = True
         with contextlib.suppress(StartFailed):
