@@ -56,7 +56,7 @@ def main() -> None:
 
 def show(names: list[str], figures: dict[str, Figure], values: dict[str, dict[str, list[float]]], rounds: int) -> None:
     """Print the medians of all figures, and the ratios to Apache Kafka."""
-    table = Table(title=f"medians of {rounds} alternated rounds, librdkafka client")
+    table = Table(title=f"medians of {rounds} alternating rounds, librdkafka client")
     table.add_column("figure")
     for name in names:
         table.add_column(name, justify="right")

@@ -120,7 +120,7 @@ def main() -> None:
                 for figure, value in measure(peers[name], chosen.records, chosen.requests).items():
                     if number >= 0:
                         values[figure][name].append(value)
-    title = f"medians of {chosen.rounds} rounds in turns, librdkafka client"
+    title = f"medians of {chosen.rounds} alternating rounds, librdkafka client"
     show_ratios(title, (GUARDED, OPEN), values, ratio_digits=3)
 
 

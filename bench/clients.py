@@ -1,6 +1,6 @@
 """Compare oncelog's client with aiokafka and confluent-kafka on an oncelog broker (`python -m oncelog.bench.clients`).
 
-Every measurement runs in a separate process, and the broker in another. The clients run in turns, so that a slower
+Every measurement runs in a separate process, and the broker in another. The clients take turns, so that a slower
 phase of the machine affects all clients. A ratio compares two runs of the same round; the table shows the median over
 the rounds. The clients use their default settings, except for acks=all. Both asyncio clients run on uvloop.
 """
@@ -82,7 +82,7 @@ class Watch:
 
 
 async def _send_all(send: Callable[..., Awaitable[object]], topic: str, load: Load, names: list[bytes]) -> None:
-    """Pass the records of a load to an asyncio client's `send`, with the keys `names` in turns."""
+    """Pass the records of a load to an asyncio client's `send`, with the keys `names` in turn."""
     value = load.value
     if names:
         keys = len(names)
@@ -369,7 +369,7 @@ def main() -> None:
 
 def show(clients: list[str], cases: dict[str, Load], taken: dict[str, dict[str, list[Took]]], rounds: int) -> None:
     """Print the medians and ratios of all cases."""
-    table = Table(title=f"medians of {rounds} alternated rounds: items per s, and client processor time per item in µs")
+    table = Table(title=f"medians of {rounds} alternating rounds: items per s, and client processor µs per item")
     table.add_column("")
     for client in clients:
         table.add_column(client, justify="right")

@@ -2,9 +2,9 @@
 
 Both run FileStreamSource with exactly-once support on the same oncelog broker, one after the other in each round, and
 each time in a new group with new topics. Each worker copies a file of lines of 100 bytes. Kafka Connect's JVM has the
-options that the script `connect-distributed.sh` gives it. oncelog's modules are compiled to bytecode before, as by an
-installation with pip. The table has the medians of the rounds, and the median, the lowest and the highest ratio of a
-round.
+options that the script `connect-distributed.sh` gives it. oncelog's modules are compiled to bytecode beforehand, as
+an installation with pip does. The table has the medians of the rounds, and the median, the lowest and the highest
+ratio of a round.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def main() -> None:
         assert compileall.compile_dir(Path(oncelog.__file__).parent / folder, quiet=1)
     what = f"FileStreamSource, exactly once, {chosen.lines:,} lines of {LINE_BYTES} bytes"
     values = uvloop.run(compare(chosen.rounds, chosen.lines))
-    show_ratios(f"{what}: medians of {chosen.rounds} rounds in turns", (OURS, JAVA), values, digits=2)
+    show_ratios(f"{what}: medians of {chosen.rounds} alternating rounds", (OURS, JAVA), values, digits=2)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Measure the CPU time of a request and of an append in one process, without sockets (`python bench/dispatch.py`).
 
-With `--beside CHECKOUT`, another checkout of the project is measured in turns with this one (A B A B). This shows the
+With `--beside CHECKOUT`, another checkout of the project is measured in alternation (A B A B). This shows the
 cost of a change even on a busy machine. Each figure is the least CPU time of a call in µs, over many rounds of many
 calls, with durability os.
 """

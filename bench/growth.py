@@ -43,22 +43,22 @@ INTRODUCTION: Final = """# How cost grows
 
 <!-- written by `make performance` -->
 
-This page shows how the cost of a request, of memory and of a start grows with the load. Each plot changes one number
-and keeps all others. `make bench` compares oncelog with Apache Kafka, and `make stalls` shows how long a small request
-waits while the broker does something large.
+This page shows how the cost of a request, the use of memory and the time of a start grow with the load. Each plot
+changes one number and keeps all others constant. `make bench` compares oncelog with Apache Kafka, and `make stalls`
+shows how long a small request waits while the broker does something large.
 
 Times are processor time of the broker's process, measured from outside. A client on the same machine sends {ahead}
-requests over TCP before it reads their answers. Each value is the least of {rounds} rounds. Durability is `os`.
+requests over TCP before it reads their responses. Each value is the lowest of {rounds} rounds. Durability is `os`.
 
-The horizontal axis is always logarithmic. The vertical axis begins at 0. It is logarithmic only if the costs differ by
-more than a factor of {wide}.
+The horizontal axis is always logarithmic. The vertical axis is linear and begins at 0. If the costs differ by more than
+a factor of {wide}, it is logarithmic.
 
 Machine: {machine}. Python {python}, oncelog {version}.
 """
 
 
 def page(growths: list[Growth], ahead: int, rounds: int) -> str:
-    """Return the Markdown of the whole page. `ahead`: requests sent before an answer is read. `rounds`: per value."""
+    """Return the Markdown of the page. `ahead` requests are sent at a time; `rounds` are measured for each value."""
     memory = psutil.virtual_memory().total / 2**30
     machine = (
         f"{psutil.cpu_count()} processors, {memory:.0f} GiB, {platform.system()} {platform.release().split('-')[0]}"

@@ -1,7 +1,7 @@
 """Measure what the journal saves: syncs, time and CPU per transaction (`python -m bench.journal`).
 
 The load is made by transactional producers that also commit offsets. The broker runs in a separate process, which
-counts its calls of fdatasync. Runs with and without the journal alternate, each in a fresh data directory on the file
+counts its calls to fdatasync. Runs with and without the journal alternate, each in a fresh data directory on the file
 system of `--directory`.
 """
 

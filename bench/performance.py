@@ -2,7 +2,7 @@
 
 Each point is measured with a new broker process, to which a small client sends requests over TCP. The cost is the
 processor time of all threads of this process, because other load on the machine affects it less than elapsed time. Each
-value is the least of several rounds of many requests. Durability is os, so the speed of the disk has no effect.
+value is the lowest of several rounds of many requests. Durability is os, so the speed of the disk has no effect.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def memory_mb(pid: int) -> float:
 
 
 def start_cpu_s(process: BrokerProcess) -> float:
-    """Return the processor time of a start after kill -9 until the broker is ready: the least of three, in seconds."""
+    """Return the processor time of a start after kill -9 until the broker is ready: the lowest of three, in seconds."""
     least = float("inf")
     for _ in range(3):
         process.kill9()
@@ -100,7 +100,7 @@ class Link(Wire):
     """A connection that sends encoded requests."""
 
     def run(self, frames: list[Frame], links: list[Link] | None = None) -> None:
-        """Send all frames, over `links` in turns if given, and read their responses, `AHEAD` at a time.
+        """Send all frames, over `links` in turn if given, and read their responses, `AHEAD` at a time.
 
         Raises RuntimeError if the last response has an error code.
         """
@@ -116,7 +116,7 @@ class Link(Wire):
 
 
 def cost_us(process: BrokerProcess, work: Callable[[], int]) -> float:
-    """Return the broker's least processor time per request in µs. `work` sends requests and returns their number."""
+    """Return the broker's lowest processor time per request in µs. `work` sends requests and returns their number."""
     least = float("inf")
     for _ in range(ROUNDS):
         begun = cpu_s(process.pid)
@@ -205,7 +205,7 @@ def partitions(most: int) -> Growth:
         " partition has left the caches before its next request. With more partitions than file descriptors"
         " (`ulimit -n`), files are closed and opened again. Memory and start time grow with the number of partitions.",
         [
-            Figure("a request for one of them, in turns", "µs"),
+            Figure("a request for each of them in turn", "µs"),
             Figure("memory", "MB"),
             Figure("start after kill -9", "s"),
         ],
@@ -230,11 +230,11 @@ def connections(most: int) -> Growth:
     growth = Growth(
         "Connections",
         "connections",
-        "open connections, used in turns",
-        "Requests of many connections arrive one by one, but those of one connection arrive several at a time. This,"
-        " and buffers that have left the processor's caches, makes the difference between the first points. For more"
-        " connections the cost stays constant.",
-        [Figure("a Produce of one record", "µs"), Figure("memory", "MB")],
+        "open connections, used in turn",
+        "Requests on many connections arrive one by one, but requests on one connection arrive several at a time. With"
+        " many connections, buffers have also left the processor's caches before they are used again. For these two"
+        " reasons, the cost rises up to 1,000 connections. Beyond that, it does not rise further.",
+        [Figure("Produce", "µs"), Figure("memory", "MB")],
     )
     requests, memory = growth.figures
     for count in powers(most):
@@ -243,7 +243,7 @@ def connections(most: int) -> Growth:
             create(links[0], 1)
             frames = [produce(batch_of(1, 100, now_ms()))] * max(count, 2000)
             links[0].run(frames, links)
-            requests.add("of 100 B", count, cost_us(process, counted(links[0], frames, links)))
+            requests.add("one record of 100 B", count, cost_us(process, counted(links[0], frames, links)))
             memory.add("resident", count, memory_mb(process.pid))
     return growth
 
@@ -254,8 +254,8 @@ def transactional_ids(most: int) -> Growth:
         "Transactional ids",
         "transactional-ids",
         "transactional ids that the broker knows",
-        "A transaction looks up only its own id, so other ids cost nothing, except that data leaves the processor's"
-        " caches. Memory and start time grow with the number of ids.",
+        "A transaction looks up only its own id, so other ids cost nothing, except that they displace data from the"
+        " processor's caches. Memory and start time grow with the number of ids.",
         [
             Figure("a transaction of one record", "µs"),
             Figure("memory", "MB"),
@@ -307,10 +307,10 @@ def record_size(most: int) -> Growth:
         "Record size",
         "record-size",
         "bytes of a record",
-        "Up to some kilobytes every request costs the same. Above that, the cost grows with the bytes, for the checksum"
-        " and for copies between socket, memory and page cache. A receive buffer above 2 MiB is freed after its"
-        " request, so the system has to find and clear memory for the next buffer. This makes the cost of Produce rise"
-        " faster above 1 MB.",
+        "Up to a few kilobytes, every request costs about the same. Above that, the cost grows with the number of"
+        " bytes, because of the checksum and the copies between socket, memory and page cache. A receive buffer above"
+        " 2 MiB is freed after its request, so the system has to find and clear memory for the next buffer."
+        " This makes the cost of Produce rise faster above 1 MB.",
         [Figure("one record", "µs")],
     )
     (requests,) = growth.figures

@@ -1,4 +1,4 @@
-"""Show the figures of two peers that were measured in turns."""
+"""Show the figures of two peers that were measured alternately."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def main() -> None:
                     for figure, value in figures.items():
                         if number >= 0:
                             values[figure][name].append(value)
-    title = f"records of 1 KB: medians of {chosen.rounds} rounds in turns, librdkafka client"
+    title = f"records of 1 KB: medians of {chosen.rounds} alternating rounds, librdkafka client"
     show_ratios(title, ("oncelog", KAFKA), values, ratio="oncelog / Kafka")
 
 
