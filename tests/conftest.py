@@ -52,6 +52,9 @@ def pytest_configure() -> None:
     # A shell starts what it puts into the background with SIGINT ignored, and so would every process started here be.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # The same holds for SIGHUP under nohup. The tests still ignore it, but processes do not inherit a handler.
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def pytest_collection() -> None:
