@@ -251,6 +251,8 @@ class RecordPlacement:
     def fail_unplaced(self, error: KafkaError) -> None:
         """Fail the records that have no batch yet, because nothing will be sent any more."""
         for queues in list(self._accumulator.topics.values()):
+            if queues.unplaced is not None:
+                self._failed(error)  # a transaction must not be committed without them
             self._accumulator.drop_unplaced(queues, error)
 
     async def close(self) -> None:

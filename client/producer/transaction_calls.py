@@ -293,9 +293,10 @@ class TransactionCalls:
     def _undecided(self, committed: bool, lost: Lost) -> None:
         """Set the state from which EndTxn can be tried again, after a call that did not decide the transaction."""
         manager = self._manager
+        if committed and (lost.answers or lost.waiting):
+            manager.current.may_be_committed = True
         if manager.state is State.COMMITTING_TRANSACTION:
             if lost.answers or lost.waiting:
-                manager.current.may_be_committed = True
                 manager.become(State.COMMIT_UNKNOWN)
             else:
                 manager.become(State.IN_TRANSACTION)

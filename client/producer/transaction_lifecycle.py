@@ -83,6 +83,7 @@ class Transactions:
         manager.check_initialize()
         self.initialises_itself = assignment is None and group_id is None
         await self._decided()
+        manager.check_initialize()  # the next transaction may have begun meanwhile
         await self._settle()
         manager.initialize()
         self._forget_records()
@@ -369,6 +370,8 @@ class Transactions:
             ErrorCode.TRANSACTION_ABORTABLE, "the transaction was aborted before the record was sent"
         )
         for topic in list(self._accumulator.topics.values()):
+            if topic.unplaced is not None:
+                self.manager.batch_failed(error.code, error.message)
             self._accumulator.drop_unplaced(topic, error)
         self._sender.abort_unsent(error)
 

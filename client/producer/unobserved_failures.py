@@ -1,7 +1,8 @@
 """`UnobservedFailures`: the failures of records that the program has not received yet, which `flush` raises.
 
 A program that never flushes must not collect them without end. A failure that can still be received, because the
-program has a delivery of the record, lives as long as the delivery. Of all the others, one is kept.
+program has a delivery of the record, lives as long as the delivery. Of all the others, the first and the last are kept:
+the last one may be newer than a `flush` that is about to raise the first one.
 """
 
 from __future__ import annotations
@@ -18,19 +19,15 @@ class UnobservedFailures:
 
     def __init__(self) -> None:
         self._errors: dict[weakref.ref[Outcome], KafkaError] = {}
-        self._undeliverable: Outcome | None = None
-        """The first failure of an outcome that has no deliveries any more."""
+        self._undeliverable: list[Outcome] = []
+        """The first and the last failure of outcomes that have no deliveries any more."""
 
     def __len__(self) -> int:
-        return len(self._errors) + (self._undeliverable is not None)
+        return len(self._errors) + len(self._undeliverable)
 
     def __iter__(self) -> Iterator[Outcome]:
-        if self._undeliverable is not None:
-            yield self._undeliverable
-        for reference in list(self._errors):
-            outcome = reference()
-            if outcome is not None:
-                yield outcome
+        deliverable = [outcome for reference in list(self._errors) if (outcome := reference()) is not None]
+        return iter([*self._undeliverable, *deliverable])
 
     def add(self, outcome: Outcome, error: KafkaError) -> None:
         """Add an outcome that fails with this error."""
@@ -39,18 +36,17 @@ class UnobservedFailures:
     def discard(self, outcome: Outcome) -> None:
         """Remove an outcome whose failures the program has received."""
         self._errors.pop(weakref.ref(outcome), None)
-        if outcome is self._undeliverable:
-            self._undeliverable = None
+        self._undeliverable = [kept for kept in self._undeliverable if kept is not outcome]
 
     def clear(self) -> None:
         """Remove all failures."""
         self._errors.clear()
-        self._undeliverable = None
+        self._undeliverable.clear()
 
     def _dropped(self, reference: weakref.ref[Outcome]) -> None:
         error = self._errors.pop(reference, None)
-        if error is not None and self._undeliverable is None:
-            self._undeliverable = _Undeliverable(error)
+        if error is not None:
+            self._undeliverable[1:] = [_Undeliverable(error)]
 
 
 class _Undeliverable(Outcome):

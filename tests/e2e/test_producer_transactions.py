@@ -26,6 +26,7 @@ from oncelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRe
 from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from oncelog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
+from oncelog.protocol.messages.metadata import MetadataRequest
 from oncelog.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -507,3 +508,70 @@ async def test_a_missing_topic_fails_the_transaction_in_which_enqueue_waits_for_
             await producer.enqueue("missing", b"")
         with pytest.raises(AbortableError):
             await producer.commit_transaction()
+
+
+@pytest.mark.parametrize("how", ["late", "cancelled"])
+async def test_no_commit_succeeds_without_a_record_that_closing_gives_up(
+    bootstrap: str, proxy: FaultProxy, fresh_name: Fresh, how: str
+) -> None:
+    """The record waits for the metadata of its topic, so that no batch has it."""
+    topic, late = make_topic(bootstrap, fresh_name("topic")), make_topic(bootstrap, fresh_name("late"))
+    name = fresh_name("txn")
+    producer = Producer(FAST, bootstrap_servers=proxy.address, transactional_id=name)
+    await producer.start()
+    await producer.init_transactions()
+    await producer.partitions_for(topic)
+    await producer.begin_transaction()
+    await producer.send(topic, b"one")
+    proxy.hold(MetadataRequest, 60.0)
+    delivery = producer.send(late, b"two")
+    committing = asyncio.create_task(producer.commit_transaction())
+    await asyncio.sleep(0)  # it waits for the record
+    if how == "late":
+        await producer.close(0.05)
+    else:
+        closing = asyncio.create_task(producer.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+    with pytest.raises(KafkaError):
+        await committing
+    with pytest.raises(KafkaError):
+        delivery.result()
+    async with Producer(FAST, bootstrap_servers=bootstrap, transactional_id=name) as successor:
+        await successor.init_transactions()
+    assert values(bootstrap, topic) == values(bootstrap, late) == []
+
+
+async def test_an_initialisation_that_has_waited_takes_no_record_from_the_next_transaction(
+    bootstrap: str, proxy: FaultProxy, fresh_name: Fresh
+) -> None:
+    topic, late = make_topic(bootstrap, fresh_name("topic")), make_topic(bootstrap, fresh_name("late"))
+    async with Producer(
+        FAST, bootstrap_servers=proxy.address, transactional_id=fresh_name("txn"), max_block_ms=60_000
+    ) as producer:
+        await producer.init_transactions()
+        await producer.partitions_for(topic)
+        await producer.begin_transaction()
+        proxy.hold(ProduceRequest, 0.5)
+        producer.send(topic, b"aborted")
+        await asyncio.sleep(0.1)
+        committing = asyncio.create_task(producer.commit_transaction())
+        await asyncio.sleep(0)
+        assert producer._transactions is not None
+        producer._transactions.manager.fail_abortable(ErrorCode.MESSAGE_TOO_LARGE)
+        initialising = asyncio.create_task(producer.init_transactions())
+
+        async def next_transaction() -> None:
+            with pytest.raises(AbortableError):
+                await committing
+            await producer.abort_transaction()
+            await producer.begin_transaction()
+            proxy.hold(MetadataRequest, 0.3)
+            producer.send(late, b"one")
+
+        await next_transaction()
+        with pytest.raises(IllegalStateError):
+            await initialising
+        await producer.commit_transaction()
+    assert values(bootstrap, late) == [b"one"]

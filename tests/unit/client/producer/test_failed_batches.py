@@ -13,6 +13,7 @@ from oncelog.client.errors import KafkaError, KafkaTimeoutError
 from oncelog.client.producer.accumulator import RecordAccumulator
 from oncelog.client.producer.batch import Delivery
 from oncelog.client.producer.record_values import RecordValues
+from oncelog.client.producer.unobserved_failures import UnobservedFailures, _Undeliverable
 from oncelog.protocol.errors import ErrorCode
 from support.simulated_leader import Fate, SimulatedCluster
 from support.simulated_producer import SimulatedProducer
@@ -103,11 +104,25 @@ def test_records_that_got_no_partition_are_not_kept(kept_bytes: Callable[[], int
         assert accumulator.hold(topic, RecordValues(None, 0, None, bytes(SIZE), ())) is not None
         accumulator.drop_unplaced(topic, KafkaTimeoutError(ErrorCode.REQUEST_TIMED_OUT, "no such topic"))
     gc.collect()
-    assert len(accumulator.unobserved_failures) == 1
+    assert len(accumulator.unobserved_failures) == 2
     assert kept_bytes() < 5 * SIZE
 
 
-def test_of_failures_that_nobody_can_receive_one_is_kept_for_the_next_flush() -> None:
+def test_a_failure_that_nobody_can_receive_outlives_a_flush_that_began_before_it() -> None:
+    failures = UnobservedFailures()
+
+    def fail(code: ErrorCode) -> None:
+        failures.add(_Undeliverable(error := KafkaError(code)), error)  # nothing else refers to the outcome
+
+    fail(ErrorCode.INVALID_RECORD)
+    flushed = list(failures)
+    fail(ErrorCode.MESSAGE_TOO_LARGE)
+    for outcome in flushed:
+        failures.discard(outcome)
+    assert [outcome.error.code for outcome in failures if outcome.error is not None] == [ErrorCode.MESSAGE_TOO_LARGE]
+
+
+def test_of_failures_that_nobody_can_receive_two_are_kept_for_the_next_flush() -> None:
     async def test(producer: SimulatedProducer) -> None:
         accumulator = producer.accumulator
         kept = producer.append(0, b"0")
@@ -116,7 +131,7 @@ def test_of_failures_that_nobody_can_receive_one_is_kept_for_the_next_flush() ->
             while accumulator.incomplete:
                 await asyncio.sleep(0.001)
         gc.collect()
-        assert len(accumulator.unobserved_failures) == 2
+        assert len(accumulator.unobserved_failures) == 3
         with pytest.raises(KafkaError, match="INVALID_RECORD"):
             await kept
         failure = accumulator.take_failure(await accumulator.flush())
