@@ -1100,11 +1100,15 @@ class LogManager:
         Raise CleaningStopped if a stop begins first.
         """
         work, stop = asyncio.ensure_future(waiting), asyncio.ensure_future(self._stop_begun.wait())
-        await asyncio.wait((work, stop), return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        if work.done():
-            return work.result()
-        work.cancel()
+        # Mark an exception as retrieved, because this call may be cancelled at the same time.
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            await asyncio.wait((work, stop), return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                return work.result()
+        finally:
+            work.cancel()
+            stop.cancel()
         raise CleaningStopped
 
     # --- stop --------------------------------------------------------------------------------------------------------

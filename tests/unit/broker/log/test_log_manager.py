@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import random
 import threading
 from collections.abc import Mapping
@@ -459,6 +460,48 @@ async def test_a_stop_does_not_wait_for_the_rest_of_a_compaction(
     assert again is not None
     assert len(list(again.batches())) == 20, "the compaction ended before its first batch"
     await reopened.stop()
+
+
+async def test_a_compaction_that_is_cancelled_leaves_no_failure_that_nobody_reads(
+    fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compaction waits until the newest record is synced. Before that, the log is closed."""
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, LogConfig(cleanup_policy=("compact",), segment_bytes=200))
+    fill(log)
+    await settle(manager)
+    waits, released = asyncio.Event(), threading.Event()
+    synced = PartitionLog.synced
+
+    def note(log: PartitionLog, offset: int) -> asyncio.Future[None] | None:
+        waits.set()
+        return synced(log, offset)
+
+    monkeypatch.setattr(PartitionLog, "synced", note)
+
+    def held(operation: str, path: str) -> None:
+        if operation == "fdatasync":
+            released.wait(20)
+
+    fs.before = held
+    reported: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context["message"]))
+    before = asyncio.all_tasks()
+    log.append(batch("not synced yet", key=b"k"))
+    compaction = asyncio.ensure_future(manager._clean_all())
+    await waits.wait()
+    compaction.cancel()
+    manager.abandon()
+    with pytest.raises(asyncio.CancelledError):
+        await compaction
+    await asyncio.sleep(0)
+    left = asyncio.all_tasks() - before
+    released.set()
+    gc.collect()
+    assert reported == []
+    assert not left, "the compaction's tasks outlive it"
 
 
 async def test_others_come_in_between_the_logs_that_a_round_of_compaction_looks_at(fs: FaultyFileSystem) -> None:
