@@ -142,6 +142,28 @@ FOUND = {
         lone_producers=1,
         misnames=True,
     ),
+    # A group-aware producer committed and then claimed other partitions, so the commit of an outdated producer without
+    # generation was accepted. Compaction had removed the record that said so. Now the checks know the removed records.
+    "a-claim-that-compaction-removed": Scenario(
+        seed=8102979,
+        workers=(
+            stalling("classic tv2", timeout_ms=4000, session_ms=800),
+            stalling("aware, static", timeout_ms=4000, session_ms=800),
+            stalling("aware, static", timeout_ms=4000, session_ms=800),
+        ),
+        events=(
+            Event(0.092, "fence", 2, 0.417),
+            Event(1.731, "crash told", 1, 2.666),
+        ),
+        inputs=2,
+        outputs=2,
+        length_s=2.0,
+        sync_s=0.02,
+        max_epoch=6,
+        broker="compacting",
+        steady=True,
+        misnames=True,
+    ),
 }
 
 SEEDS = (

@@ -186,11 +186,9 @@ def _exactly_once(world: World) -> None:
             outputs[offsets.source(world.transactions[number], partition)].append((offset, number))
             by_transaction[number].append(value.decode())
     in_memory = committed_in_memory(world)
-    ends = {(group, partition, 0): end for (group, partition), end in in_memory.items()}
-    if world.scenario.broker != "compacting":
-        ends = _commits_in_order(offsets)
-        newest = {source[:2]: end for source, end in ends.items() if source[2] == offsets.deletions[source[:2]]}
-        assert newest == in_memory, f"{newest} by the log, {in_memory} in memory"
+    ends = _commits_in_order(offsets)
+    newest = {source[:2]: end for source, end in ends.items() if source[2] == offsets.deletions[source[:2]]}
+    assert newest == in_memory, f"{newest} by the log, {in_memory} in memory"
     for source in {*outputs, *ends} - offsets.unprotected:
         processed = sorted(outputs[source])
         end = ends.get(source, 0)
@@ -290,7 +288,7 @@ def committed_in_memory(world: World) -> dict[GroupInput, int]:
 
 
 class CommittedOffsets:
-    """The committed offsets according to the log.
+    """The committed offsets according to the log, including those that compaction has removed.
 
     `transactions` are those that committed offsets, in the order of their markers. `deletions` counts how often the
     offsets of a group's input were deleted: later commits begin at 0 again.
@@ -310,7 +308,7 @@ class CommittedOffsets:
         self._outdated: dict[int, set[int]] = defaultdict(set)
         self._pending: dict[int, dict[int, set[int]]] = {}
         for _, log in logs_of(world, OFFSETS_TOPIC, world.offsets_partitions):
-            for header, batch in log.batches(log.log_start_offset):
+            for header, batch in world.uncompacted(log):
                 for record in decode_batch(batch, 0, header):
                     if header.is_control:
                         self._end(header.producer_id, is_commit=read_control_record(record).is_commit)
@@ -342,9 +340,7 @@ class CommittedOffsets:
         for number, partitions in self._pending.pop(producer_id, {}).items():
             transaction = self._world.transactions[number]
             if is_commit:
-                is_whole = partitions == set(transaction.inputs)
-                # Compaction has removed the offsets that later ones replaced.
-                assert is_whole or self._world.scenario.broker == "compacting", f"offsets of {transaction} are torn"
+                assert partitions == set(transaction.inputs), f"offsets of {transaction} are torn"
                 self.transactions.append(transaction)
                 self.unprotected |= {self.source(transaction, partition) for partition in self._outdated[number]}
 

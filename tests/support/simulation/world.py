@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from random import Random
@@ -18,6 +18,7 @@ from oncelog.broker.coordinator.state_log import partition_for_key
 from oncelog.broker.log import PartitionLog
 from oncelog.broker.metadata import Topic
 from oncelog.broker.topic_names import OFFSETS_TOPIC
+from oncelog.protocol.batch_header import BatchHeader
 from oncelog.protocol.errors import PENDING_TRANSACTION, ErrorCode
 from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -38,6 +39,7 @@ from . import checks
 from .alone import ALONE, LoneProducer, be_careless
 from .broker import AMPLE, Memory, PowerCut, Silent, SimulatedBroker, copy_of, new_disk, simulated_parts
 from .client import Unexpected
+from .compaction import kept
 from .keyed import KEYED
 from .kinds import AWARE, Kind
 from .levels import Level, drawn
@@ -208,6 +210,8 @@ class World:
         self.consumer = Consumer(self) if scenario.consumed and not scenario.may_lose else None
         self.lives_of_work = 0
         """The number of starts of the broker until the work was over."""
+        self._compacted: dict[int, list[tuple[BatchHeader, bytes]]] = {}
+        """The batches of the offsets topic as they were before their compaction, by partition."""
         self.lone_gone: dict[bytes, tuple[int, int]] = {}
         self.lone_producers = [LoneProducer(self, number) for number in range(scenario.lone_producers)]
         self._careless = itertools.count()
@@ -284,6 +288,18 @@ class World:
             self.broken.append(error)
         self.deleted_records = True
         self.note(f"retention deletes {log.name} up to {offset}")
+
+    def before_compaction(self, log: PartitionLog, offset: int) -> None:
+        """Keep the batches of the offsets topic below `offset`, which are about to be compacted. All are on disk."""
+        batches = self._compacted.setdefault(log.partition, [])
+        start = batches[-1][0].next_offset if batches else log.log_start_offset
+        batches += [(header, bytes(batch)) for header, batch in log.batches(start) if header.next_offset <= offset]
+
+    def uncompacted(self, log: PartitionLog) -> Iterator[tuple[BatchHeader, bytes | memoryview]]:
+        """Yield all batches of a partition of the offsets topic as they were before any compaction."""
+        batches = self._compacted.get(log.partition, [])
+        yield from batches
+        yield from log.batches(batches[-1][0].next_offset if batches else log.log_start_offset)
 
     # ---- for workers
 
@@ -365,7 +381,7 @@ class World:
     async def run(self) -> None:
         """Run the whole history. Raises AssertionError for a broken promise."""
         self._time = asyncio.get_running_loop().time
-        with simulated_parts(self.log, self.scenario.max_epoch), self._observed():
+        with simulated_parts(self.log, self.scenario.max_epoch), self._observed(), kept(self):
             try:
                 await self.broker.start()
                 await self._play()
