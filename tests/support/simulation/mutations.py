@@ -192,7 +192,13 @@ MUTATIONS: dict[str, Mutation] = {
     "epochs are not compared": replaced(decisions, "_check_current", lambda metadata, identity: None),
     "batches are not verified": replaced(registration, "_verify", lambda *_: ErrorCode.NONE),
     "generations are not compared": replaced(group_coordinator, "check_commit", lambda *_, **__: None),
-    "pending offsets are not told": replaced(OffsetStore, "is_pending", lambda *_: False),
+    "pending offsets are not told": replaced(
+        group_coordinator.GroupCoordinator,
+        "_fetched",
+        lambda self, known, _, wanted, original=group_coordinator.GroupCoordinator._fetched: original(
+            self, known, (), wanted
+        ),
+    ),
     "one marker is skipped": _marker_skipped,
     "one marker says the opposite": _marker_flipped,
     "ongoing transactions are forgotten at restart": _ongoing_forgotten,
