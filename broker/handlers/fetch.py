@@ -85,7 +85,11 @@ class _Waiting:
 
 
 class _Fetch:
-    """One Fetch request in progress. `missing` is the number of bytes by which it falls short of `min_bytes`."""
+    """One Fetch request in progress.
+
+    `missing` is the number of bytes by which it falls short of `min_bytes`. `uncreated` is the error if the log of a
+    never-used partition could not be created. The Fetch then cannot wait for the first record of such a partition.
+    """
 
     __slots__ = (
         "access",
@@ -97,6 +101,7 @@ class _Fetch:
         "missing",
         "plan",
         "request",
+        "uncreated",
         "waiting",
     )
 
@@ -110,6 +115,7 @@ class _Fetch:
         self.isolation = READ_COMMITTED if self.committed else READ_UNCOMMITTED
         self.max_bytes = min(request.max_bytes, context.broker.config.fetch_max_bytes)
         self.missing = request.min_bytes
+        self.uncreated: KafkaError | None = None
         self.waiting: dict[Log, _Waiting] = {}
 
     def _partition(self, target: FetchTarget) -> Partition:
@@ -131,11 +137,15 @@ class _Fetch:
         for target in self.plan.targets:
             try:
                 partition = self._partition(target)
-                if not partition.is_open:
-                    yield from partition.open()
+                log = partition.readable
             except KafkaError:
-                return True
-            log = partition.log
+                return True  # `read` raises the same error
+            if isinstance(log, UnusedLog):
+                try:
+                    log = yield from partition.open()
+                except KafkaError as error:
+                    self.uncreated = error.anew()
+                    return True
             visible = self._visible(log)
             available = self._available(target, log, visible)
             self.missing -= available
@@ -208,6 +218,8 @@ class _Fetch:
         """
         try:
             log = self._partition(target).readable
+            if self.uncreated is not None and isinstance(log, UnusedLog):
+                return _failed(target, self.uncreated)  # after an empty response, the client would not back off
             divergence = self._divergence(target, log) if target.last_fetched_epoch >= 0 else None
             if divergence is None:
                 max_bytes = max(0, min(target.max_bytes, left))

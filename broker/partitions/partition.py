@@ -69,7 +69,8 @@ class Partition:
     def readable(self) -> Log | UnusedLog:
         """The partition's log, or an empty one if the partition was never used. No log is created.
 
-        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted, or KAFKA_STORAGE_ERROR.
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted. Raises KAFKA_STORAGE_ERROR if the
+        partition is offline, or if it was never used and the data directory has failed.
         """
         log = self._log
         if log is None:

@@ -172,11 +172,15 @@ class ReplicaManager:
     def _find_log(self, partition: Partition) -> Log | None:
         """Return the partition's log, None if the partition was never used.
 
-        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted, or KAFKA_STORAGE_ERROR.
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted. Raises KAFKA_STORAGE_ERROR if the
+        partition is offline, or if it was never used and the data directory has failed.
         """
         self._topic_of(partition)
         log = self._log_manager.read_only.get((partition.topic, partition.index))
-        return log or self._log_manager.get(partition.topic, partition.index)
+        log = log or self._log_manager.get(partition.topic, partition.index)
+        if log is None and self._log_manager.failed is not None:
+            raise self._log_manager.failed.anew()
+        return log
 
     def _open_log(self, partition: Partition) -> Log | Steps[Log]:
         """Return the partition's log, or steps that return it; create the log if the partition has none.

@@ -1,7 +1,11 @@
-"""Reads that do not wait for records create no log, however many partitions were never used."""
+"""Reads that do not wait for records create no log, however many partitions were never used.
+
+If the log of a never-used partition cannot be created, a Fetch that would wait is answered with an error.
+"""
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -9,6 +13,7 @@ import pytest
 from oncelog.broker.log import IsolationLevel
 from oncelog.broker.node import BrokerNode
 from oncelog.broker.partitions.partition import FIRST_LEADER_EPOCH, UNUSED
+from oncelog.broker.system.ports import RealFileSystem
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.protocol.messages.offset_for_leader_epoch import (
@@ -28,6 +33,15 @@ PARTITIONS = 300
 async def broker() -> AsyncIterator[BrokerNode]:
     async with BrokerNode(durability="os", logging_level="error") as broker:
         yield broker
+
+
+class FullFileSystem(RealFileSystem):
+    """A file system that has no space for the directories of the topic `t`."""
+
+    def make_directory(self, path: str) -> None:
+        if "/t-" in path:
+            raise OSError(errno.ENOSPC, "no space left", path)
+        super().make_directory(path)
 
 
 def fetch(offset: int = 0, last_fetched_epoch: int = -1, **fields: Any) -> FetchRequest:
@@ -80,6 +94,35 @@ async def test_the_ends_of_epochs_create_no_logs(broker: BrokerNode) -> None:
         rows = (await wire.call(request, 4)).topics[0].partitions
         assert {(row.error_code, row.leader_epoch, row.end_offset) for row in rows} == {(0, 0, 0)}
         assert broker.log_manager.open_logs == before
+
+
+async def test_a_fetch_gets_an_error_if_logs_cannot_be_created() -> None:
+    async with BrokerNode(durability="os", logging_level="error", fs=FullFileSystem()) as broker:
+        await broker.metadata.create_topic("t", PARTITIONS, {})
+        async with RawConnection(broker.address) as wire:
+            rows = (await wire.call(fetch(max_wait_ms=60_000, min_bytes=1), 12)).responses[0].partitions
+            assert [row.error_code for row in rows] == [E.KAFKA_STORAGE_ERROR] * PARTITIONS
+            rows = (await wire.call(fetch(max_wait_ms=0), 12)).responses[0].partitions
+            assert {row.error_code for row in rows} == {0}, "a Fetch that does not wait needs no logs"
+
+
+async def test_an_offline_partition_is_no_reason_to_refuse_unused_ones(broker: BrokerNode) -> None:
+    async with RawConnection(broker.address) as wire:
+        await broker.metadata.create_topic("t", PARTITIONS, {})
+        broker.log_manager.offline[("t", 0)] = KafkaError(E.KAFKA_STORAGE_ERROR)
+        rows = (await wire.call(fetch(max_wait_ms=60_000, min_bytes=1), 12)).responses[0].partitions
+        assert [row.error_code for row in rows] == [E.KAFKA_STORAGE_ERROR, *[0] * (PARTITIONS - 1)]
+
+
+@pytest.mark.parametrize("max_wait_ms", [0, 60_000])
+async def test_unused_partitions_of_a_failed_data_directory_cannot_be_read(
+    broker: BrokerNode, max_wait_ms: int
+) -> None:
+    async with RawConnection(broker.address) as wire:
+        await broker.metadata.create_topic("t", PARTITIONS, {})
+        broker.log_manager._fail_directory(OSError(errno.EIO, "failed on purpose"))
+        rows = (await wire.call(fetch(max_wait_ms=max_wait_ms, min_bytes=1), 12)).responses[0].partitions
+        assert {row.error_code for row in rows} == {E.KAFKA_STORAGE_ERROR}
 
 
 def test_an_unused_log_answers_like_a_new_one() -> None:
