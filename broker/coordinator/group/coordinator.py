@@ -12,6 +12,7 @@ the client disconnects.
 from __future__ import annotations
 
 import asyncio
+import math
 import uuid
 from collections.abc import Awaitable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -158,7 +159,9 @@ class GroupCoordinator:
         self._log.take_up = self._take_up
         self._expiry: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
-        self._wake_up: PatientTimer | None = None
+        self._wake_up: asyncio.Handle | PatientTimer | None = None
+        self._due_by = -math.inf
+        """The time of the last wake-up, before which the requests that had arrived were executed."""
         self._loaded = False
         self._stopped = False
 
@@ -249,15 +252,28 @@ class GroupCoordinator:
             self._wake_up.cancel()
             self._wake_up = None
         deadline = self._timer.next_deadline()
-        if deadline is not None:
+        if deadline is None:
+            return
+        loop = asyncio.get_running_loop()
+        if deadline <= self._due_by:  # the next portion of the same work
+            self._wake_up = loop.call_soon(self._run_due)
+        else:
             delay = deadline - self._clock.monotonic()
-            self._wake_up = self._timers.call_at(asyncio.get_running_loop().time() + delay, self._on_wake_up)
+            self._wake_up = self._timers.call_at(loop.time() + delay, self._on_wake_up)
 
     def _on_wake_up(self) -> None:
-        """Run the timers that are due."""
+        self._due_by = self._clock.monotonic()
+        self._run_due()
+
+    def _run_due(self) -> None:
+        """Run a portion of the timed actions that were due at the last wake-up.
+
+        A deadline that has passed since then needs another wake-up, because a heartbeat that arrived before it may
+        still wait in a socket.
+        """
         self._wake_up = None
         try:
-            self._timer.run_due(_DUE_AT_ONCE)
+            self._timer.run_due(_DUE_AT_ONCE, self._due_by)
         except Exception:
             self._logger.exception("group_timer_failed")
         self._rearm()

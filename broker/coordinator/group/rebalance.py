@@ -297,7 +297,7 @@ class Rebalance:
             if group.state is GroupState.STABLE and answer_sync(member, assigned(group, member)):
                 self.keep_alive(group, member)
         if answered == _ANSWERED_AT_ONCE:
-            self._timer.schedule(_answers_key(group), 0, lambda: self._answer_next(group, members))
+            self._timer.schedule_soon(_answers_key(group), lambda: self._answer_next(group, members))
         elif group.pending_sync and not self._timer.is_scheduled(_sync_key(group)):
             self._await_syncs(group)
 

@@ -7,6 +7,7 @@ timeout of the group protocol by moving a clock.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Hashable
 from typing import Final, TypeAlias
 
@@ -36,7 +37,17 @@ class DeadlineTimer:
 
     def schedule(self, key: Hashable, delay_ms: float, action: Action) -> None:
         """Schedule `action` to run in `delay_ms`, replacing the previous action of `key`."""
-        deadline = self._clock.monotonic() + delay_ms / 1000
+        self._schedule_at(self._clock.monotonic() + delay_ms / 1000, key, action)
+
+    def schedule_soon(self, key: Hashable, action: Action) -> None:
+        """Schedule `action` to run in the next call of `run_due`, replacing the previous action of `key`.
+
+        Use it for work that is cut into portions. A timeout of 0 needs `schedule`, because it comes after the requests
+        that have arrived.
+        """
+        self._schedule_at(-math.inf, key, action)
+
+    def _schedule_at(self, deadline: float, key: Hashable, action: Action) -> None:
         self._deadlines[key] = (deadline, action)
         queued = self._queued.get(key)
         if queued is None or deadline < queued:
@@ -54,12 +65,14 @@ class DeadlineTimer:
     def next_deadline(self) -> float | None:
         """Return when to call `run_due`, in seconds of the monotonic clock; None if no action is scheduled.
 
-        The returned time is never later than the next deadline.
+        The returned time is never later than the next deadline. It is -inf after `schedule_soon`.
         """
         return self._heap[0][0] if self._heap else None
 
-    def run_due(self, most: int = 1 << 30) -> None:
+    def run_due(self, most: int = 1 << 30, due_by: float = math.inf) -> None:
         """Take at most `most` entries that are due, and run their actions. Call again while `next_deadline` is past.
+
+        Entries whose deadline is after `due_by`, in seconds of the monotonic clock, are left for later.
 
         Entries of cancelled actions and entries whose deadline was extended count towards `most`, too: if many sessions
         began together and are kept alive, their entries become due together. Actions that are scheduled meanwhile run
@@ -67,10 +80,10 @@ class DeadlineTimer:
 
         If any action failed, raise ExceptionGroup after all of them have run.
         """
-        now = self._clock.monotonic()
+        due_by = min(due_by, self._clock.monotonic())
         due: list[Hashable] = []
         taken = 0
-        while self._heap and self._heap[0][0] <= now and taken < most:
+        while self._heap and self._heap[0][0] <= due_by and taken < most:
             taken += 1
             at, _, key = heapq.heappop(self._heap)
             if self._queued.get(key) != at:
@@ -79,7 +92,7 @@ class DeadlineTimer:
             entry = self._deadlines.get(key)
             if entry is None:
                 continue
-            if entry[0] > now:
+            if entry[0] > due_by:
                 self._push(key, entry[0])
             else:
                 due.append(key)
@@ -87,7 +100,7 @@ class DeadlineTimer:
         for key in due:
             entry = self._deadlines.get(key)
             # An earlier action may have cancelled or rescheduled this one.
-            if entry is not None and entry[0] <= now and key not in self._queued:
+            if entry is not None and entry[0] <= due_by and key not in self._queued:
                 del self._deadlines[key]
                 try:
                     entry[1]()

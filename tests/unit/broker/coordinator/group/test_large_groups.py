@@ -1,17 +1,18 @@
-"""Groups with very many members: how much of a rebalance happens in one turn of the event loop."""
+"""Very many members, of one group or of many: how much happens in one turn of the event loop."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.join_group import JoinGroupResponse
 from oncelog.protocol.messages.sync_group import SyncGroupResponse
 from support.counted_lines import Lines
-from support.group_world import GroupWorld, in_virtual_time
+from support.group_world import SESSION_MS, GroupWorld, in_virtual_time
 
 MEMBERS = 400
 
@@ -58,6 +59,7 @@ async def test_few_joins_are_answered_in_one_turn() -> None:
         resolved = await Turns().of(joins)
         assert sum(resolved.values()) == MEMBERS
         assert max(resolved.values()) <= MOST_PER_TURN
+        assert max(resolved) - min(resolved) < len(resolved), "a turn without answers was between others"
         answers = [await join for join in joins]
         assert {(answer.error_code, answer.generation_id) for answer in answers} == {(0, 1)}
         assert [len(answer.members) for answer in answers if answer.members] == [MEMBERS]
@@ -72,6 +74,7 @@ async def test_few_syncs_are_answered_in_one_turn() -> None:
         syncs.append(world.sync(leader, {answer.member_id: answer.member_id.encode() for answer in joined}))
         resolved = await Turns().of(syncs)
         assert max(resolved.values()) <= MOST_PER_TURN
+        assert max(resolved) - min(resolved) < len(resolved), "a turn without answers was between others"
         assert {sync.result().assignment for sync in syncs} == {answer.member_id.encode() for answer in joined}
 
 
@@ -124,6 +127,82 @@ async def test_by_default_a_group_has_at_most_a_thousand_members() -> None:
     async with GroupWorld(group_initial_rebalance_delay_ms=0) as world:
         answers = await asyncio.gather(*_joins(world, 1_001))
         assert Counter(answer.error_code for answer in answers) == {0: 1_000, ErrorCode.GROUP_MAX_SIZE_REACHED: 1}
+
+
+def _ended(world: GroupWorld) -> int:
+    """The number of groups whose members have left."""
+    return sum(group.state.value == "Empty" for group in world.coordinator.groups())
+
+
+async def _sleep_past(seconds: float) -> None:
+    """Sleep until the timers that are due in `seconds` are about to fire."""
+    loop: Any = asyncio.get_running_loop()
+    await asyncio.sleep(seconds - 0.01)
+    loop._jumping.now += 0.02
+
+
+async def _in_each_turn(action: Callable[[], bool]) -> None:
+    """Call `action` in each turn of the event loop until it returns true."""
+    while not action():
+        await asyncio.sleep(0)
+
+
+@in_virtual_time
+async def test_sessions_that_end_together_end_in_successive_turns() -> None:
+    async with GroupWorld(group_initial_rebalance_delay_ms=0) as world:
+        for number in range(MEMBERS):
+            await world.join(group=f"g-{number}", version=3)
+        await _sleep_past(SESSION_MS / 1000)
+        ended: Counter[int] = Counter()
+        turn = 0
+
+        def count() -> bool:
+            nonlocal turn
+            turn += 1
+            if _ended(world) > ended.total():
+                ended[turn] = _ended(world) - ended.total()
+            return ended.total() == MEMBERS
+
+        await _in_each_turn(count)
+        assert max(ended.values()) <= MOST_PER_TURN
+        assert max(ended) - min(ended) < len(ended), "a turn without an end was between others"
+
+
+@in_virtual_time
+async def test_a_heartbeat_that_arrives_between_two_portions_of_ending_sessions_is_in_time() -> None:
+    loop: Any = asyncio.get_running_loop()
+    broker, client = socket.socketpair()
+    codes: list[ErrorCode] = []
+    async with GroupWorld(group_initial_rebalance_delay_ms=0) as world:
+        for number in range(60):
+            await world.join(group=f"g-{number}", version=3)
+        await asyncio.sleep(0.1)
+        member = await world.join(group="alive", version=3)
+        await world.sync(member, {}, group="alive")
+
+        def receive() -> None:
+            broker.recv(1)
+            codes.append(world.heartbeat(member, group="alive"))
+
+        def hold_up() -> bool:
+            """Let the heartbeat arrive after the first portion, and then hold the process up beyond the session."""
+            if not 0 < _ended(world) < 60:
+                return False
+            client.send(b"x")
+            loop._jumping.now += 2
+            return True
+
+        loop.add_reader(broker, receive)
+        try:
+            await _sleep_past(SESSION_MS / 1000 - 0.1)
+            await _in_each_turn(hold_up)
+            while _ended(world) < 60 or not codes:
+                await asyncio.sleep(0.01)
+        finally:
+            loop.remove_reader(broker)
+            broker.close()
+            client.close()
+        assert codes == [ErrorCode.NONE]
 
 
 STATIC = 100

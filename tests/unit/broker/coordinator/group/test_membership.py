@@ -595,7 +595,7 @@ def _count_turns(world: GroupWorld, most: int = 100) -> list[float]:
     turns: list[float] = []
     run_due = world.coordinator._timer.run_due
 
-    def counted(*args: int) -> None:
+    def counted(*args: Any) -> None:
         turns.append(asyncio.get_running_loop().time())
         if len(turns) > most:
             asyncio.get_running_loop().stop()

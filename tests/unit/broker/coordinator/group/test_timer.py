@@ -85,6 +85,28 @@ def test_an_action_that_schedules_itself_runs_at_the_next_call(clock: FakeClock)
     assert len(done) == 2
 
 
+def test_an_action_that_is_to_run_soon_comes_before_all_deadlines(clock: FakeClock) -> None:
+    timer, done = DeadlineTimer(clock), []
+    timer.schedule("deadline", 0, lambda: done.append("deadline"))
+    timer.schedule_soon("portion", lambda: done.append("portion"))
+    timer.schedule_soon("cancelled", lambda: done.append("cancelled"))
+    timer.cancel("cancelled")
+    timer.run_due()
+    assert done == ["portion", "deadline"]
+
+
+def test_a_deadline_that_has_passed_meanwhile_is_left_for_later(clock: FakeClock) -> None:
+    timer, done = DeadlineTimer(clock), []
+    timer.schedule("early", 10, lambda: done.append("early"))
+    timer.schedule("late", 20, lambda: done.append("late"))
+    due_by = clock.monotonic() + 0.01
+    clock.advance(30)
+    timer.run_due(50, due_by)
+    assert done == ["early"]
+    timer.run_due()
+    assert done == ["early", "late"]
+
+
 def fail() -> None:
     raise ZeroDivisionError
 
