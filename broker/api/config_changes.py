@@ -102,7 +102,7 @@ def _change_topic(
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"cleanup.policy of the internal topic {topic.name} must stay compact."
         )
-    checked_config(broker, edited.configs)
+    checked_config(broker, edited.configs, broker.metadata.newest(topic).configs)
     return None if validate_only else broker.metadata.change_topic(topic, configs=edited.configs)
 
 

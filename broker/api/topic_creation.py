@@ -67,17 +67,19 @@ def plan_topic(
         own[key] = value
         if len(own) > len(TopicConfig.rows):
             break  # more settings than exist: at least one is unknown and is refused below, so the rest is not read
-    return TopicPlan(name, partitions, own, checked_config(broker, own))
+    return TopicPlan(name, partitions, own, checked_config(broker, own, {}))
 
 
-def checked_config(broker: BrokerServices, own: Mapping[str, str]) -> TopicConfig:
-    """Return a topic's effective settings.
+def checked_config(broker: BrokerServices, own: Mapping[str, str], stored: Mapping[str, str]) -> TopicConfig:
+    """Return the effective settings of a topic whose own settings change from `stored` to `own`.
+
+    The items of an unchanged list are not checked, because another release may have stored them.
 
     Raises KafkaError INVALID_CONFIG with the name of an invalid setting, or of two that contradict each other.
     """
     try:
         for name, text in own.items():
-            if name in TopicConfig.rows:
+            if name in TopicConfig.rows and stored.get(name) != text:
                 TopicConfig.rows[name].check_items(text)
         config = topic_config(broker.config, own)
     except ConfigError as error:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from oncelog.broker.node import BrokerNode
 from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.alter_configs import AlterableConfig as ReplacedConfig
 from oncelog.protocol.messages.alter_configs import AlterConfigsRequest
 from oncelog.protocol.messages.alter_configs import AlterConfigsResource as ReplacedResource
 from oncelog.protocol.messages.alter_partition_reassignments import (
@@ -206,6 +207,35 @@ async def test_more_items_than_there_are_cannot_be_appended_or_removed(
         assert refused.error_code == E.INVALID_CONFIG
         assert (await alter(wire, name, ("cleanup.policy", APPEND, "compact,compact"))).error_code == 0
         assert await setting(wire, name, "cleanup.policy") == "delete,compact"
+
+
+STORED = "delete,delete"
+"""A list that an earlier release has stored, and that no client can store now."""
+
+
+@pytest.mark.oncelog_only(reason="starts a broker of its own")
+async def test_a_stored_list_does_not_keep_other_settings_of_its_topic_from_changing() -> None:
+    async with BrokerNode(durability="os", logging_level="error") as broker, RawConnection(broker.address) as wire:
+        await broker.metadata.create_topic("t", 1, {"cleanup.policy": STORED})
+        assert (await alter(wire, "t", ("retention.ms", SET, "77"))).error_code == 0
+        assert (await alter(wire, "t", ("cleanup.policy", SET, STORED), ("retention.ms", SET, "78"))).error_code == 0
+        replaced = [ReplacedConfig("cleanup.policy", STORED), ReplacedConfig("retention.ms", "79")]
+        request = AlterConfigsRequest([ReplacedResource(TOPIC, "t", replaced)])
+        assert (await wire.call(request, 1)).responses[0].error_code == 0
+        assert await setting(wire, "t", "retention.ms") == "79"
+        assert (await alter(wire, "t", ("cleanup.policy", SET, "compact,compact"))).error_code == E.INVALID_CONFIG
+        assert (await alter(wire, "t", ("cleanup.policy", APPEND, "compact"))).error_code == 0
+        assert await setting(wire, "t", "cleanup.policy") == "delete,compact"
+        assert (await alter(wire, "t", ("cleanup.policy", SET, STORED))).error_code == E.INVALID_CONFIG
+
+
+@pytest.mark.oncelog_only(reason="starts a broker of its own")
+async def test_a_stored_list_does_not_keep_other_settings_of_the_broker_from_changing() -> None:
+    async with BrokerNode(durability="os", logging_level="error") as broker, RawConnection(broker.address) as wire:
+        await broker.metadata.change_broker_configs("", {"log.cleanup.policy": STORED})
+        changes = [AlterableConfig("log.cleanup.policy", SET, STORED), AlterableConfig("log.retention.ms", SET, "77")]
+        request = IncrementalAlterConfigsRequest([AlterConfigsResource(BROKER, "", changes)])
+        assert (await wire.call(request, 1)).responses[0].error_code == 0
 
 
 async def test_nothing_cannot_be_appended_to_a_list(bootstrap: str, fresh_name: Name) -> None:
