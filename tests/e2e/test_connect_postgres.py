@@ -535,6 +535,21 @@ async def test_an_offset_in_a_lost_part_of_the_log_is_refused() -> None:
     assert not isinstance(failure.value, RetriableError)
 
 
+async def test_a_pass_of_the_snapshot_in_a_lost_part_of_the_log_is_refused() -> None:
+    with PostgresServer() as restored:
+        restored.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT generate_series(1, 4)")
+        new = source(restored, "postgres", snapshot_fetch_size="1")
+        await new.read(1, keep=1)
+        restored.begin_timeline()
+        restored.execute("INSERT INTO t VALUES (5)")
+        (row,) = await new.read(1, keep=1)  # its pass saw the insertion, its slot is older than the timeline
+        new.offsets.commit([row.replace(source_offset={**(row.source_offset or {}), "timeline": 1})])
+        async with await new.task() as task:
+            with pytest.raises(ConnectError, match="of timeline 1, of which the server has the log up to") as failure:
+                await task.poll()
+    assert not isinstance(failure.value, RetriableError)
+
+
 async def test_a_slot_in_use_is_waited_for(postgres: PostgresServer, database: str) -> None:
     postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)", database=database)
     new = source(postgres, database)

@@ -202,9 +202,11 @@ class PostgresSourceTask(SourceTask):
                 f"the offset belongs to the database cluster {offset['system']}, but the server belongs to "
                 f"{system.identifier}, so the changes in between are unknown. {remedy}"
             )
-        if offset["lsn"] > system.lsn:
+        until_lsn = self._passes.until_lsn  # rows that were read may be newer than the offset's own position
+        newest = max(offset["lsn"], until_lsn)
+        if newest > system.lsn:
             raise ConnectError(
-                f"the offset is at {lsn_text(offset['lsn'])}, but the server's log ends at {lsn_text(system.lsn)}: "
+                f"the offset is at {lsn_text(newest)}, but the server's log ends at {lsn_text(system.lsn)}: "
                 f"this is another server, or an older state of it. {remedy}"
             )
         timeline = offset.get("timeline", system.timeline)
@@ -212,10 +214,10 @@ class PostgresSourceTask(SourceTask):
             return
         end = 0 if timeline > system.timeline else await replication.end_of_timeline(timeline, system.timeline)
         first_lost = end + 1 if offset.get("snapshot") else end  # the position of a change is the start of its commit
-        if offset["lsn"] >= first_lost:
+        if offset["lsn"] >= first_lost or until_lsn > end:
             raise ConnectError(
-                f"the offset is at {lsn_text(offset['lsn'])} of timeline {timeline}, but the server has this timeline "
-                f"only up to {lsn_text(end)}: it was restored or promoted without the last changes. {remedy}"
+                f"the offset is at {lsn_text(newest)} of timeline {timeline}, of which the server has the log "
+                f"up to {lsn_text(end)}: it was restored or promoted without the last changes. {remedy}"
             )
 
     async def _disconnect(self) -> None:
