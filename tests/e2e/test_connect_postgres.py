@@ -550,6 +550,28 @@ async def test_a_pass_of_the_snapshot_in_a_lost_part_of_the_log_is_refused() -> 
     assert not isinstance(failure.value, RetriableError)
 
 
+async def test_a_pass_of_the_snapshot_contains_no_change_after_a_crash() -> None:
+    with PostgresServer() as crashed:
+        crashed.execute("ALTER SYSTEM SET wal_writer_delay = '10s'", "SELECT pg_reload_conf()")
+        crashed.execute(
+            "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT generate_series(1, 4)",
+            "CREATE TABLE other (id int)",
+        )  # fmt: skip
+        new = source(crashed, "postgres", table_include_list="public.t", snapshot_fetch_size="1")
+        await new.read(1)
+        crashed.execute("CHECKPOINT")
+        with crashed.connect() as connection:
+            for _ in range(30):  # ids of transactions that are not on disk
+                connection.execute("BEGIN")
+                connection.execute("INSERT INTO other SELECT generate_series(1, 50)")
+                connection.execute("ROLLBACK")
+            await new.read(3)
+            crashed.kill9()
+        crashed.start()
+        crashed.execute(*(f"INSERT INTO t VALUES ({number})" for number in range(5, 15)))
+        assert ops(await new.read(10)) == [("c", number) for number in range(5, 15)]
+
+
 async def test_a_slot_in_use_is_waited_for(postgres: PostgresServer, database: str) -> None:
     postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)", database=database)
     new = source(postgres, database)

@@ -252,6 +252,17 @@ async def drop_slot(settings: Mapping[str, Any]) -> None:
         await connection.close()
 
 
+async def flush_log(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Wait until the server's log up to now is on disk.
+
+    A crash loses the log that is not on disk, even the part before a position or snapshot that the server has reported.
+    It then gives the transaction ids in this part to other transactions.
+    """
+    async with connection.transaction():
+        await connection.execute("SET LOCAL synchronous_commit = local")
+        await connection.execute("SELECT pg_logical_emit_message(true, 'oncelog', '')")  # so the commit has a record
+
+
 async def key_columns(connection: psycopg.AsyncConnection[Any], relation: Relation) -> list[str]:
     """Return the columns of the current key of a table (see `Table`), in order; none if the table is gone.
 

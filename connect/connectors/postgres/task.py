@@ -176,6 +176,7 @@ class PostgresSourceTask(SourceTask):
                 snapshot = Snapshot(self._settings, tables)
                 done = bool(offset.get("done"))
                 self._pass = await snapshot.resume(offset.get("table"), offset.get("key"), done=done)
+                await server.flush_log(connection)  # otherwise a crash would lose what the pass has seen
             if snapshot is None:
                 await replication.start()
         except psycopg.Error as error:
