@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -263,3 +264,32 @@ async def test_a_partitioned_table_without_its_partitions_is_refused(postgres: P
     assert (row.topic, changes([row])) == ("shop.public.t_1", [("r", {"id": 1})])
     postgres.execute("DELETE FROM t", database=database)
     assert changes(await new.read(2)) == [("d", {"id": 1}), None]
+
+
+@pytest.mark.parametrize("mode", ["disabled", "filtered"])
+@pytest.mark.parametrize("listed", ["public.t", "public.t_1"])
+async def test_a_publication_via_the_partition_root_is_refused_for_a_snapshot(
+    postgres: PostgresServer, database: str, mode: str, listed: str
+) -> None:
+    postgres.execute(
+        "CREATE TABLE a (id int PRIMARY KEY)",
+        "CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE t_1 PARTITION OF t FOR VALUES FROM (0) TO (10)",
+        "INSERT INTO t VALUES (1)",
+        "CREATE PUBLICATION oncelog FOR TABLE a, t WITH (publish_via_partition_root)",
+        database=database,
+    )
+    partitions = "public.t_1" if mode == "filtered" else listed
+    settings = {"publication_autocreate_mode": mode, "table_include_list": f"public.a,{listed},{partitions}"}
+    async with await source(postgres, database, **settings).task() as task:
+        with pytest.raises(ConnectError, match=r"oncelog publishes .* as changes of public\.t, .* SET \(publish_via"):
+            await task.poll()
+    only_changes = source(
+        postgres, database, snapshot_mode="never", publication_autocreate_mode="disabled", table_include_list="public.t"
+    )
+    async with await only_changes.task() as task, asyncio.timeout(60):
+        await task.poll()
+        postgres.execute("INSERT INTO t VALUES (2)", database=database)
+        while not (records := await task.poll()):
+            pass
+    assert [record.topic for record in records] == ["shop.public.t"]

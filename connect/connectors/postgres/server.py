@@ -144,12 +144,17 @@ async def included_tables(connection: psycopg.AsyncConnection[Any], settings: Ma
     return sorted((table for table, _ in included), key=lambda table: table.full_name)
 
 
+_PARTITIONS: Final = (
+    "array(SELECT pn.nspname || '.' || p.relname FROM pg_partition_tree(c.oid) t JOIN pg_class p ON p.oid = t.relid "
+    "JOIN pg_namespace pn ON pn.oid = p.relnamespace WHERE t.isleaf AND p.relkind = 'r')"
+)
+"""Selects the partitions of the partitioned table `c`, a row of pg_class, as SCHEMA.TABLE."""
+
+
 async def _check_partitions(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any]) -> None:
     rows = await (
         await connection.execute(
-            "SELECT n.nspname || '.' || c.relname, array(SELECT pn.nspname || '.' || p.relname FROM "
-            "pg_partition_tree(c.oid) t JOIN pg_class p ON p.oid = t.relid JOIN pg_namespace pn ON "
-            "pn.oid = p.relnamespace WHERE t.isleaf AND p.relkind = 'r') "
+            "SELECT n.nspname || '.' || c.relname, " + _PARTITIONS + " "
             "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind = 'p'"
         )
     ).fetchall()
@@ -206,6 +211,34 @@ async def prepare_publication(
     if missing:  # keep other tables, because another connector may need them
         added = sql.SQL(", ").join(missing)
         await connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(name), added))
+
+
+async def check_partition_roots(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any]) -> None:
+    """Raise ConnectError if the publication hides the changes of partitions that are to be read.
+
+    With publish_via_partition_root, it publishes the changes of partitions as changes of their partitioned table. The
+    snapshot reads partitions, so only snapshot.mode=never may read a partitioned table.
+    """
+    name = settings["publication.name"]
+    rows = await (
+        await connection.execute(
+            "SELECT n.nspname || '.' || c.relname, " + _PARTITIONS + " "
+            "FROM pg_publication_tables t JOIN pg_namespace n ON n.nspname = t.schemaname "
+            "JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename "
+            "WHERE t.pubname = %s AND c.relkind = 'p'",
+            (name,),
+        )
+    ).fetchall()
+    for root, partitions in rows:
+        streamed = is_included(root, settings)
+        if streamed and settings["snapshot.mode"] == "never":
+            continue
+        if streamed or any(is_included(each, settings) for each in partitions):
+            raise ConnectError(
+                f"publication {name} publishes the changes of the partitions of {root} as changes of {root}, but the "
+                f"snapshot reads partitions: ALTER PUBLICATION {name} SET (publish_via_partition_root = false) and "
+                f"list the partitions in table.include.list, or set snapshot.mode=never and list {root}"
+            )
 
 
 async def slot_of(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any]) -> Slot | None:
