@@ -52,10 +52,13 @@ class Replication:
         """The log position up to which the server has sent everything."""
         self.confirmed_lsn = 0
         """The log position up to which the server may discard its log."""
+        self.process = 0
+        """The id of the server's process of this connection."""
 
     async def connect(self) -> None:
         """Open the replication connection. Raises RetriableError, ConnectError."""
         self._connection = await connect(self._settings, replication=True)
+        self.process = self._connection.info.backend_pid
 
     async def close(self) -> None:
         """Close the replication connection."""
@@ -84,8 +87,8 @@ class Replication:
     async def create_slot(self) -> NewSlot:
         """Create the slot and return it. Its snapshot is valid until the next command on this connection.
 
-        The command waits for the transactions that are open now. If the connection is closed meanwhile, the server
-        creates no slot.
+        The command waits for the transactions that are open now. If the connection is closed meanwhile, the server may
+        still create the slot.
         """
         name = self._settings["slot.name"]
         result = await self._command(f'CREATE_REPLICATION_SLOT "{name}" LOGICAL pgoutput EXPORT_SNAPSHOT')

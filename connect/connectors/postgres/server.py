@@ -12,7 +12,7 @@ import psycopg
 from psycopg import sql
 
 from ...errors import ConnectError, RetriableError
-from .pgoutput import Relation
+from .pgoutput import Relation, lsn_number, lsn_text
 
 _OPTIONS: Final = (
     "-c datestyle=ISO,YMD -c timezone=UTC -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1 "
@@ -24,6 +24,8 @@ _OPTIONS: Final = (
 _LOOKS: Final = 20
 _LOOK_S: Final = 0.05
 """The seconds between two checks of the slot; the server takes a moment to notice that the slot's reader has gone."""
+
+_MAX_LSN: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Slot:
-    """A replication slot; the server may discard its log up to `confirmed_lsn`."""
+    """A replication slot; the server may discard its log up to `confirmed_lsn`, None while the slot is created."""
 
     plugin: str
     database: str
     active: bool
-    confirmed_lsn: str
+    confirmed_lsn: str | None
     lost: bool
 
 
@@ -273,16 +275,38 @@ async def free_slot(connection: psycopg.AsyncConnection[Any], settings: Mapping[
     )
 
 
-async def drop_slot(settings: Mapping[str, Any]) -> None:
-    """Drop the slot if it exists, once it is not in use. Raises RetriableError, ConnectError."""
-    connection = await connect(settings)
+async def drop_slot(settings: Mapping[str, Any], *, creator: int | None = None, until_lsn: int = _MAX_LSN) -> bool:
+    """Drop the slot once it is not in use, unless it is confirmed beyond `until_lsn`; return whether it was dropped.
+
+    `creator` is the server's process that may still be creating the slot; it is ended first. Raises RetriableError,
+    ConnectError.
+    """
+    name, connection = settings["slot.name"], await connect(settings)
     try:
-        if await free_slot(connection, settings) is not None:
-            await connection.execute("SELECT pg_drop_replication_slot(%s)", (settings["slot.name"],))
+        if creator is not None:
+            await _end_process(connection, creator)
+        slot = await slot_of(connection, settings)
+        if slot is None or (slot.confirmed_lsn is not None and lsn_number(slot.confirmed_lsn) > until_lsn):
+            return False
+        await free_slot(connection, settings)
+        statement = (
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
+            "WHERE slot_name = %s AND confirmed_flush_lsn <= %s::pg_lsn"
+        )
+        return (await connection.execute(statement, (name, lsn_text(until_lsn)))).rowcount > 0
     except psycopg.Error as error:
-        raise failure(error, f"slot {settings['slot.name']} cannot be dropped") from error
+        raise failure(error, f"slot {name} cannot be dropped") from error
     finally:
         await connection.close()
+
+
+async def _end_process(connection: psycopg.AsyncConnection[Any], process: int) -> None:
+    statement = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND backend_type = 'walsender'"
+    for _ in range(_LOOKS):
+        if await _value(connection, statement, process) is None:
+            return
+        await asyncio.sleep(_LOOK_S)
+    raise RetriableError(f"process {process} of the server does not end")
 
 
 async def flush_log(connection: psycopg.AsyncConnection[Any]) -> None:

@@ -9,8 +9,8 @@ offsets also have "passes", until the stream is past the last change that the sn
 last record is committed in Kafka.
 
 Nothing in the server says to which connector a slot belongs. Therefore, a task with snapshot.mode=initial uses an
-existing slot only if it has an offset, and otherwise fails. It drops the slot that it has created if it stops before
-any of its records is committed, so that a restart begins anew.
+existing slot only if it has an offset, and otherwise fails. When a task stops, it drops the slot that it has created
+if it is certain that no offset is committed, so that a restart begins anew.
 """
 
 from __future__ import annotations
@@ -41,6 +41,12 @@ log = logging.getLogger(__name__)
 _PROGRESS_S: Final = 10.0
 """The seconds between two log lines about a snapshot."""
 
+_DROP_S: Final = 3.0
+"""The longest time, in seconds, to find out whether the slot is needed, and to drop it."""
+
+_OWNER_ATTEMPTS: Final = 10
+"""The connection attempts before a slot without an offset is refused; an ending task may still drop the slot."""
+
 
 class PostgresSourceTask(SourceTask):
     """The only task of the connector."""
@@ -65,8 +71,12 @@ class PostgresSourceTask(SourceTask):
         """The transactions that the server must keep: (position of the last record, end LSN)."""
         self._log: Mapping[str, Any] = {}
         """The part of the offsets that identifies the server's log: "system" and "timeline"."""
-        self._slot_is_new = False
-        """Whether this task created the slot, for a snapshot."""
+        self._slot_lsn = 0
+        """The highest confirmed position of the slot that this task created for a snapshot; 0 if it created none."""
+        self._creator: int | None = None
+        """The server's process that was creating the slot when `poll` was cancelled."""
+        self._has_returned = False
+        """Whether `poll` has returned a record."""
         self._failures = 0
         self._snapshot_rows = 0
         self._progress_at = 0.0
@@ -102,6 +112,7 @@ class PostgresSourceTask(SourceTask):
         self._failures = 0
         if records:
             self._offset = records[-1].source_offset
+            self._has_returned = True
         return records
 
     async def commit_record(self, record: SourceRecord, metadata: RecordMetadata | None) -> None:
@@ -114,17 +125,32 @@ class PostgresSourceTask(SourceTask):
             self._confirm(self._replication)
 
     async def stop(self) -> None:
-        """Disconnect. The slot is kept, unless this task created it and none of its records was committed."""
+        """Disconnect. Drop the slot if this task created it, and no offset is committed."""
         await self._disconnect()
-        if self._slot_is_new and self._committed is None:
-            from . import server
-
-            name = self._settings["slot.name"]
+        if (self._slot_lsn or self._creator is not None) and self._committed is None:
             try:
-                await server.drop_slot(self._settings)
-                log.info("dropped slot %s, because no record was committed", name)
-            except ConnectError as error:
-                log.warning("slot %s cannot be dropped; drop it before the task starts again: %s", name, error)
+                async with asyncio.timeout(_DROP_S):
+                    await self._drop_slot()
+            except Exception as error:
+                log.warning(
+                    "slot %s is kept, because it is not certain that no offset is committed, or the slot cannot be "
+                    "dropped: %s",
+                    self._settings["slot.name"],
+                    str(error) or f"no answer within {_DROP_S:g} s",
+                )
+
+    async def _drop_slot(self) -> None:
+        from . import server
+
+        # A commit may have succeeded although its response was lost.
+        if self._has_returned and await self.context.offsets.offset(self._events.partition) is not None:
+            return
+        if self._creator is not None:
+            dropped = await server.drop_slot(self._settings, creator=self._creator)
+        else:
+            dropped = await server.drop_slot(self._settings, until_lsn=self._slot_lsn)
+        if dropped:
+            log.info("dropped slot %s, because no offset is committed", self._settings["slot.name"])
 
     # -- where to begin
 
@@ -159,16 +185,23 @@ class PostgresSourceTask(SourceTask):
                     "Drop the slot if it still exists, stop the connector, and delete its offsets for a new snapshot"
                 )
             if slot is not None and offset is None and initial:
-                raise ConnectError(
-                    f"slot {name} exists, but this connector has no offset. The slot may belong to another connector: "
-                    "set slot.name to a name of its own. If no other connector needs the slot, drop it instead: "
-                    f"SELECT pg_drop_replication_slot('{name}')"
+                text = (
+                    f"slot {name} exists, but this connector has no offset. If the worker was killed or lost Kafka "
+                    "before the connector's first offset was committed, drop the slot: "
+                    f"SELECT pg_drop_replication_slot('{name}'). If the slot belongs to another connector, set "
+                    "slot.name to a name of its own"
                 )
+                self._offset = self._committed = await self.context.offsets.offset(self._events.partition)
+                raise RetriableError(text) if self._failures < _OWNER_ATTEMPTS - 1 else ConnectError(text)
             snapshot = None
             if slot is None:
-                created = await replication.create_slot()
-                self._slot_is_new = initial
+                try:
+                    created = await replication.create_slot()
+                except asyncio.CancelledError:
+                    self._creator = replication.process if initial else None
+                    raise
                 if initial:
+                    self._slot_lsn = created.lsn
                     log.info("created slot %s; the snapshot reads %d table(s)", name, len(tables))
                     self._offset = {"snapshot": True, "lsn": created.lsn, **self._log}
                     snapshot = Snapshot(self._settings, tables)
@@ -232,6 +265,8 @@ class PostgresSourceTask(SourceTask):
             await snapshot.close()
         replication, self._replication = self._replication, None
         if replication is not None:
+            if self._slot_lsn:
+                self._slot_lsn = max(self._slot_lsn, replication.confirmed_lsn)
             await replication.close()
 
     # -- the snapshot
