@@ -255,6 +255,57 @@ async def test_a_table_that_is_rewritten_before_the_snapshot_reads_it_keeps_its_
     assert ops(read).count(("r", 1)) == (1 if rewrite == "TRUNCATE b" else 2)  # of a, and of b
 
 
+@pytest.mark.parametrize("restart", [False, True])
+async def test_tables_that_are_renamed_before_the_snapshot_reads_them_keep_their_rows(
+    postgres: PostgresServer, database: str, restart: bool
+) -> None:
+    postgres.execute(
+        *(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in "bcd"),
+        "INSERT INTO b SELECT generate_series(1, 4)", "INSERT INTO c SELECT generate_series(11, 14)",
+        "INSERT INTO d SELECT generate_series(21, 24)", database=database,
+    )  # fmt: skip
+    new = source(postgres, database, snapshot_fetch_size="2")
+    read = await new.read(2, keep=2) if restart else []
+    async with await new.task() as task, asyncio.timeout(60):
+        if not restart:
+            read += await task.poll()
+        postgres.execute("ALTER TABLE c RENAME TO a", "ALTER TABLE d RENAME TO c", database=database)
+        while len(read) < 12:
+            read += await polled(task)
+    rows = {(record.topic, plain(record.key)["id"]) for record in read}
+    ranges = {"b": range(1, 5), "a": range(11, 15), "c": range(21, 25)}
+    assert rows == {(f"shop.public.{name}", id_) for name, ids in ranges.items() for id_ in ids}
+
+
+@pytest.mark.parametrize("between", ["SELECT", "CREATE TABLE b (id int PRIMARY KEY)"], ids=["alone", "empty-table"])
+async def test_a_table_that_is_rewritten_again_and_again_is_read(
+    postgres: PostgresServer, database: str, between: str
+) -> None:
+    postgres.execute(
+        "CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a SELECT generate_series(1, 4)",
+        between, "CREATE TABLE c (id int PRIMARY KEY)", "INSERT INTO c VALUES (11)", database=database,
+    )  # fmt: skip
+    waiting = "SELECT 1 FROM pg_locks l JOIN pg_class c ON c.oid = l.relation WHERE c.relname = 'c' AND NOT l.granted"
+    new = source(postgres, database, snapshot_fetch_size="2", connection_attempts="1")
+    read: list[SourceRecord] = []
+    async with await new.task() as task, asyncio.timeout(60):
+        read += await task.poll()
+        interruptions = 0
+        while ("r", 11) not in ops(read):
+            with postgres.connect(database) as connection, connection.transaction():
+                connection.execute("TRUNCATE c")
+                connection.execute("INSERT INTO c VALUES (11)")
+                polling = asyncio.create_task(task.poll())
+                while not polling.done() and not postgres.execute(waiting, database=database):
+                    await asyncio.sleep(0.01)
+            try:
+                read += await polling
+            except RetriableError:
+                interruptions += 1
+    assert interruptions == 1
+    assert ops(read) == [("r", id_) for id_ in (1, 2, 3, 4, 11)]
+
+
 async def test_the_server_keeps_what_is_not_committed_in_kafka(postgres: PostgresServer, database: str) -> None:
     postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", database=database)
     new = source(postgres, database, snapshot_mode="never")

@@ -25,14 +25,15 @@ _UUID: Final = 2950
 
 
 class Pass(NamedTuple):
-    """A pass: one transaction that reads rows of `table` and of all tables after it.
+    """A pass: one transaction that reads rows of the tables from `table` up to `last`, in the order of their OIDs.
 
     It reads the rows of `table` after `key`, or all rows if `key` is None, or no rows of `table` if `done`.
     """
 
-    table: str
+    table: int
     key: list[str] | None
     done: bool
+    last: int
     snapshot: str
     """The result of pg_current_snapshot: xmin:xmax:xip,xip,…"""
     until_lsn: int
@@ -47,13 +48,13 @@ class Pass(NamedTuple):
         xid = xmax - ((xmax - begin.xid + (1 << 31)) % (1 << 32) - (1 << 31))  # the stream has only the lower 32 bits
         return xid < xmax and (xid < int(first) or str(xid) not in running.split(","))
 
-    def reads_all(self, table: str) -> bool:
+    def reads_all(self, table: int) -> bool:
         """Return whether all rows of a table are read in this pass and the passes after it."""
-        return self.table < table or (self.table == table and self.key is None and not self.done)
+        return self.reads_some(table) and (self.table < table or self.key is None)
 
-    def reads_some(self, table: str) -> bool:
+    def reads_some(self, table: int) -> bool:
         """Return whether some rows of a table are read in this pass or the passes after it."""
-        return self.table < table or (self.table == table and not self.done)
+        return table <= self.last and (self.table < table or (self.table == table and not self.done))
 
 
 class Passes:
@@ -67,7 +68,7 @@ class Passes:
         passes, truncated = json.loads(text) if text else ([], [])
         self._passes = [Pass(*each) for each in passes]
         self._truncated = set(truncated)
-        """The tables with a TRUNCATE that became a record. All later changes of these tables are new."""
+        """The OIDs of the tables with a TRUNCATE that became a record. All later changes of these tables are new."""
 
     @property
     def until_lsn(self) -> int:
@@ -86,13 +87,13 @@ class Passes:
 
     def contain(self, begin: Begin, table: TableEvents, row: Tuple) -> bool:
         """Return whether the snapshot contains a change of a row; `row` must have at least the key columns."""
-        name = _name(table)
-        if begin.commit_lsn > self.until_lsn or name in self._truncated:
+        oid = table.relation.oid
+        if begin.commit_lsn > self.until_lsn or oid in self._truncated:
             return False
         for each in reversed(self._passes):
-            if not each.reads_some(name):
+            if not each.reads_some(oid):
                 continue
-            behind = each.reads_all(name) or _is_behind(table, row, each.key or [])
+            behind = each.reads_all(oid) or _is_behind(table, row, each.key or [])
             if behind is None:
                 return False
             if behind:
@@ -101,22 +102,18 @@ class Passes:
 
     def contain_truncate(self, begin: Begin, table: TableEvents) -> bool:
         """Return whether all rows that the snapshot read from a table are newer than a TRUNCATE."""
-        name = _name(table)
+        oid = table.relation.oid
         for each in reversed(self._passes):
-            if each.reads_some(name):
+            if each.reads_some(oid):
                 if not each.saw(begin):
                     return False
-                if each.reads_all(name):
-                    return name not in self._truncated
+                if each.reads_all(oid):
+                    return oid not in self._truncated
         return False
 
     def truncated(self, table: TableEvents) -> None:
-        """Remember that a TRUNCATE became a record, so that readers remove the rows that any pass has read."""
-        self._truncated.add(_name(table))
-
-
-def _name(table: TableEvents) -> str:
-    return f"{table.relation.schema}.{table.relation.table}"
+        """Note that a TRUNCATE became a record, so that readers remove the rows of the table that any pass has read."""
+        self._truncated.add(table.relation.oid)
 
 
 def _is_behind(table: TableEvents, row: Tuple, key: Iterable[str]) -> bool | None:

@@ -30,7 +30,7 @@ _MAX_LSN: Final = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class Table:
-    """A table; `key` has the columns of its key, in order.
+    """A table; `key` has the columns of its key, in order, and `oid` is the same after the table was renamed.
 
     The key is the index of REPLICA IDENTITY USING INDEX, else the primary key.
     """
@@ -38,6 +38,7 @@ class Table:
     schema: str
     name: str
     key: tuple[str, ...]
+    oid: int
 
     @property
     def full_name(self) -> str:
@@ -125,14 +126,14 @@ async def included_tables(connection: psycopg.AsyncConnection[Any], settings: Ma
         await connection.execute(
             sql.SQL(
                 "SELECT n.nspname, c.relname, array(SELECT attname FROM ({key}) k ORDER BY place)::text[], "
-                "array(SELECT attname FROM ({key}) k WHERE generated ORDER BY place)::text[] "
+                "array(SELECT attname FROM ({key}) k WHERE generated ORDER BY place)::text[], c.oid::bigint "
                 "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
                 "WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND n.nspname NOT LIKE 'pg\\_%' "
                 "AND n.nspname <> 'information_schema'"
             ).format(key=_KEY)
         )
     ).fetchall()
-    included = [(Table(schema, name, tuple(key)), generated) for schema, name, key, generated in rows]
+    included = [(Table(schema, name, tuple(key), oid), generated) for schema, name, key, generated, oid in rows]
     included = [each for each in included if is_included(each[0].full_name, settings)]
     for table, generated in included:
         if generated:

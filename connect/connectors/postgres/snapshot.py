@@ -1,11 +1,15 @@
 """`Snapshot`: reads the rows of all tables at one moment, table by table, in the order of the tables' keys.
 
+The tables come in the order of their OIDs, because a table that is renamed meanwhile keeps its OID.
+
 An interrupted snapshot continues after the last row that it read of a table with a key; a table without a key is read
 again from its start. The rows are then newer than the slot, whose stream repeats the changes in between. `passes`
 tells which changes the rows contain already.
 
 ALTER TABLE may rewrite a table whose rows were not read yet. The transaction sees none of the new rows, and the stream
-does not have them either, so the snapshot is interrupted and continues in a new transaction.
+does not have them either, so the snapshot is interrupted and continues in a new transaction. The new transaction first
+locks the table that it reads next. So each transaction reads at least one table, even if all tables are rewritten again
+and again.
 """
 
 from __future__ import annotations
@@ -23,8 +27,15 @@ from .pgoutput import Relation, RelationColumn, Tuple, lsn_number
 from .server import Table, connect, failure
 
 
+class TableChangedError(RetriableError):
+    """A table was changed before the snapshot read it, so the snapshot must continue in a new transaction."""
+
+
 class SnapshotRows(NamedTuple):
-    """Rows of one table, with their `keys` for the offsets. `last` says whether they are the table's last rows."""
+    """Rows of one table, with their `keys` for the offsets. `last` says whether they are the table's last rows.
+
+    An empty table has no rows.
+    """
 
     relation: Relation
     table: Table
@@ -39,7 +50,7 @@ class Snapshot:
     def __init__(self, settings: Mapping[str, Any], tables: list[Table]) -> None:
         self._settings = settings
         self._connection: psycopg.AsyncConnection[Any] | None = None
-        self._tables = tables
+        self._tables = sorted(tables, key=lambda table: table.oid)
         self._after: list[str] | None = None
         self._relation: Relation | None = None
         self._ahead: list[Tuple] | None = None
@@ -49,41 +60,40 @@ class Snapshot:
         await self._begin()
         await self._execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(exported)))
 
-    async def resume(self, table: str | None, key: str | None, *, done: bool) -> Pass:
-        """Continue after a key of a table, or after the whole table.
+    async def resume(self, oid: int, key: str | None, *, done: bool) -> Pass:
+        """Continue after a key of a table, or after the whole table; `oid` is 0 at the start of the first table.
 
         Return the pass that describes the visible rows.
         """
-        names = [each.full_name for each in self._tables]
-        if table is not None:
-            place = next((index for index, name in enumerate(names) if name >= table), len(names))
-            same = place < len(names) and names[place] == table
-            self._tables = self._tables[place + 1 if same and done else place :]
-            self._after = json.loads(key) if same and not done and key is not None else None
+        self._tables = [each for each in self._tables if each.oid > oid or (each.oid == oid and not done)]
         await self._begin()
+        if self._tables:
+            first = self._tables[0]
+            self._after = json.loads(key) if first.oid == oid and key is not None else None
+            await self._execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS SHARE MODE").format(first.identifier))
         cursor = await self._execute(sql.SQL("SELECT pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text"))
         row = await cursor.fetchone()
         assert row is not None
         behind = None if key is None or done else json.loads(key)
-        return Pass(table or "", behind, done, row[0], lsn_number(row[1]))
+        last = self._tables[-1].oid if self._tables else oid
+        return Pass(oid, behind, done, last, row[0], lsn_number(row[1]))
 
     async def next(self) -> SnapshotRows | None:
         """Return the next rows; None after the last table."""
-        while self._tables:
-            table = self._tables[0]
-            if self._relation is None:
-                self._relation = await self._open(table)
-                self._ahead = await self._fetch()
-            rows, self._ahead = self._ahead or [], await self._fetch()
-            relation, last = self._relation, not self._ahead
-            if last:
-                await self._execute(sql.SQL("CLOSE snapshot_rows"))
-                self._tables, self._relation, self._after = self._tables[1:], None, None
-            if rows:
-                places = [[column.name for column in relation.columns].index(name) for name in table.key]
-                keys = [json.dumps([_text(row[place]) for place in places]) if places else None for row in rows]
-                return SnapshotRows(relation, table, rows, keys, last)
-        return None
+        if not self._tables:
+            return None
+        table = self._tables[0]
+        if self._relation is None:
+            self._relation = await self._open(table)
+            self._ahead = await self._fetch()
+        rows, self._ahead = self._ahead or [], await self._fetch()
+        relation, last = self._relation, not self._ahead
+        if last:
+            await self._execute(sql.SQL("CLOSE snapshot_rows"))
+            self._tables, self._relation, self._after = self._tables[1:], None, None
+        places = [[column.name for column in relation.columns].index(name) for name in table.key]
+        keys = [json.dumps([_text(row[place]) for place in places]) if places else None for row in rows]
+        return SnapshotRows(relation, table, rows, keys, last)
 
     async def close(self) -> None:
         """End the snapshot's transaction."""
@@ -98,9 +108,9 @@ class Snapshot:
     async def _open(self, table: Table) -> Relation:
         cursor = await self._execute(
             sql.SQL(
-                "SELECT a.attname, a.atttypid::bigint, a.atttypmod FROM pg_attribute a WHERE a.attrelid = {}::regclass "
+                "SELECT a.attname, a.atttypid::bigint, a.atttypmod FROM pg_attribute a WHERE a.attrelid = {} "
                 "AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum"
-            ).format(sql.Literal(table.identifier.as_string()))
+            ).format(sql.Literal(table.oid))
         )
         columns = [
             RelationColumn(name, oid, modifier, name in table.key) for name, oid, modifier in await cursor.fetchall()
@@ -117,22 +127,22 @@ class Snapshot:
             statement += sql.SQL(" ORDER BY {}").format(keys)
         await self._execute(statement)
         await self._check_unchanged(table)
-        return Relation(0, table.schema, table.name, "d", tuple(columns))
+        return Relation(table.oid, table.schema, table.name, "d", tuple(columns))
 
     async def _check_unchanged(self, table: Table) -> None:
-        """Raise RetriableError if the open cursor reads another file than the transaction sees in the catalog.
+        """Raise TableChangedError if the open cursor reads another file than the transaction sees in the catalog.
 
         The functions in the query return the table's current state, which cannot change before the transaction ends,
         because the cursor holds a lock.
         """
         cursor = await self._execute(
             sql.SQL(
-                "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = {} AND "
-                "c.relname = {} AND c.oid = {}::regclass AND c.relfilenode = pg_relation_filenode(c.oid)"
-            ).format(sql.Literal(table.schema), sql.Literal(table.name), sql.Literal(table.identifier.as_string()))
+                "SELECT 1 FROM pg_class WHERE oid = {} AND oid = {}::regclass AND relfilenode = "
+                "pg_relation_filenode(oid)"
+            ).format(sql.Literal(table.oid), sql.Literal(table.identifier.as_string()))
         )
         if await cursor.fetchone() is None:
-            raise RetriableError(
+            raise TableChangedError(
                 f"table {table.full_name} was rewritten or replaced before the snapshot read it; the snapshot "
                 "continues with its new rows"
             )
@@ -148,6 +158,9 @@ class Snapshot:
         assert self._connection is not None
         try:
             return await self._connection.execute(statement)  # type: ignore[call-overload, no-any-return, unused-ignore]
+        except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
+            what = error.diag.message_primary
+            raise TableChangedError(f"the snapshot was interrupted, and continues: {what}") from error
         except psycopg.Error as error:
             raise failure(error, "the snapshot was interrupted") from error
 

@@ -1,11 +1,11 @@
 """`PostgresSourceTask`: produces the existing rows first, and then changes as they are committed.
 
-The source partition is {"server": topic.prefix}. An offset in the snapshot is {"snapshot": true, "lsn", "table", "key"
-or "done"}. The offset of a change is {"lsn": the transaction's commit position, "event": number of its changes that are
-done}, because transactions are streamed in the order of their commits. If a change becomes several records, the last of
-them has this offset, and the others have the offset before the change. After an interrupted snapshot, both kinds of
-offsets also have "passes", until the stream is past the last change that the snapshot may contain. Each offset has
-"system" and "timeline", which identify the log that it belongs to. The server may forget a transaction once its
+The source partition is {"server": topic.prefix}. An offset in the snapshot is {"snapshot": true, "lsn", "table", "oid",
+"key" or "done"}. The offset of a change is {"lsn": the transaction's commit position, "event": number of its changes
+that are done}, because transactions are streamed in the order of their commits. If a change becomes several records,
+the last of them has this offset, and the others have the offset before the change. After an interrupted snapshot, both
+kinds of offsets also have "passes", until the stream is past the last change that the snapshot may contain. Each offset
+has "system" and "timeline", which identify the log that it belongs to. The server may forget a transaction once its
 last record is committed in Kafka.
 
 Nothing in the server says to which connector a slot belongs. Therefore, a task with snapshot.mode=initial uses an
@@ -95,13 +95,15 @@ class PostgresSourceTask(SourceTask):
 
     async def poll(self) -> list[SourceRecord] | None:
         """Return the next records of the snapshot or of the stream, or None after a wait."""
+        from .snapshot import TableChangedError
+
         try:
             if self._replication is None:
                 await self._connect()
             records = await (self._changes() if self._snapshot is None else self._rows(self._snapshot))
         except RetriableError as error:
             await self._disconnect()
-            self._failures += 1
+            self._failures += not isinstance(error, TableChangedError)
             if self._failures >= self._settings["connection.attempts"]:
                 raise ConnectError(f"{error}, after {self._failures} attempts; restart the task later") from error
             raise
@@ -209,7 +211,7 @@ class PostgresSourceTask(SourceTask):
             elif offset is not None and offset.get("snapshot"):
                 snapshot = Snapshot(self._settings, tables)
                 done = bool(offset.get("done"))
-                self._pass = await snapshot.resume(offset.get("table"), offset.get("key"), done=done)
+                self._pass = await snapshot.resume(offset.get("oid", 0), offset.get("key"), done=done)
                 await server.flush_log(connection)  # otherwise a crash would lose what the pass has seen
             if snapshot is None:
                 await replication.start()
@@ -291,6 +293,7 @@ class PostgresSourceTask(SourceTask):
             "lsn": lsn,
             **self._log,
             "table": batch.table.full_name,
+            "oid": batch.table.oid,
             **self._passes_offset(),
         }
         origin = Origin(int(time.time() * 1000), lsn, snapshot=True)
@@ -304,8 +307,10 @@ class PostgresSourceTask(SourceTask):
             state = "is read" if batch.last else "is being read"
             log.info("snapshot: %s %s, %d rows in all so far", batch.table.full_name, state, self._snapshot_rows)
             self._progress_at = now + _PROGRESS_S
-        if batch.last:
+        if records and batch.last:
             records[-1] = records[-1].replace(source_offset={**place, "done": True})
+        elif not records:
+            self._offset = {**place, "done": True}  # an interrupted snapshot does not read this table again
         return records
 
     # -- changes

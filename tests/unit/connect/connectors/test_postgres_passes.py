@@ -9,12 +9,15 @@ from oncelog.connect.connectors.postgres.pgoutput import Begin, Relation, Relati
 from oncelog.connect.connectors.postgres.settings import SETTINGS
 
 INT8, TEXT, UUID = 20, 25, 2950
+OIDS = {"a": 1, "b": 2, "c": 3, "d": 4, "t": 20}
 CONFIG = {"database.hostname": "h", "database.user": "u", "database.dbname": "d", "topic.prefix": "p", "slot.name": "s"}
 
 
 def table(name: str, *kinds: int) -> TableEvents:
     columns = tuple(RelationColumn(f"k{place}", oid, -1, True) for place, oid in enumerate(kinds))
-    return Events(SETTINGS.parse(CONFIG)).table(Relation(1, "public", name, "d", columns), [c.name for c in columns])
+    return Events(SETTINGS.parse(CONFIG)).table(
+        Relation(OIDS[name], "public", name, "d", columns), [c.name for c in columns]
+    )
 
 
 def begin(xid: int, commit_lsn: int = 1) -> Begin:
@@ -36,12 +39,12 @@ def begin(xid: int, commit_lsn: int = 1) -> Begin:
     ],
 )
 def test_a_pass_saw_the_transactions_that_were_visible(snapshot: str, xid: int, seen: bool) -> None:
-    assert Pass("public.t", None, False, snapshot, 100).saw(begin(xid)) is seen
+    assert Pass(20, None, False, 20, snapshot, 100).saw(begin(xid)) is seen
 
 
 def test_what_is_committed_behind_the_begin_of_a_pass_is_new() -> None:
     passes = Passes()
-    passes.add(Pass("public.t", None, False, "10:20:", 100))
+    passes.add(Pass(20, None, False, 20, "10:20:", 100))
     assert passes.contain(begin(5, 100), table("t", INT8), [b"1"])
     assert not passes.contain(begin(5, 101), table("t", INT8), [b"1"])
 
@@ -63,14 +66,14 @@ def test_keys_are_compared_where_the_server_would_order_them_alike(
     kinds: tuple[int, ...], key: list[str], row: list[bytes], contained: bool
 ) -> None:
     passes = Passes()
-    passes.add(Pass("public.t", key, False, "10:20:", 100))
+    passes.add(Pass(20, key, False, 20, "10:20:", 100))
     assert passes.contain(begin(5), table("t", *kinds), list(row)) is contained
 
 
 def test_the_last_pass_that_reads_a_row_decides() -> None:
     passes = Passes()
-    passes.add(Pass("public.b", ["5"], False, "10:10:", 100))
-    passes.add(Pass("public.b", ["9"], False, "20:20:", 200))
+    passes.add(Pass(2, ["5"], False, 3, "10:10:", 100))
+    passes.add(Pass(2, ["9"], False, 3, "20:20:", 200))
     passes = Passes(passes.text())
     rows = {name: table(name, INT8) for name in "abc"}
     seen = [
@@ -87,16 +90,23 @@ def test_the_last_pass_that_reads_a_row_decides() -> None:
 def test_a_pass_that_has_read_nothing_is_replaced() -> None:
     passes = Passes()
     for xmax in (10, 20):
-        passes.add(Pass("public.t", ["5"], False, f"{xmax}:{xmax}:", xmax))
-    assert passes.text() == '[[["public.t",["5"],false,"20:20:",20]],[]]'
+        passes.add(Pass(20, ["5"], False, 20, f"{xmax}:{xmax}:", xmax))
+    assert passes.text() == '[[[20,["5"],false,20,"20:20:",20]],[]]'
 
 
 def test_behind_a_truncation_that_not_all_passes_have_seen_all_changes_are_new() -> None:
     passes = Passes()
-    passes.add(Pass("public.b", ["5"], False, "10:10:", 100))
+    passes.add(Pass(2, ["5"], False, 3, "10:10:", 100))
     a, b, c = (table(name, INT8) for name in "abc")
     assert [passes.contain_truncate(begin(9), each) for each in (a, b, c)] == [False, False, True]
     passes.truncated(b)
     passes = Passes(passes.text())
     assert not passes.contain(begin(9), b, [b"6"])
     assert passes.contain(begin(9), c, [b"6"])
+
+
+def test_a_table_that_the_pass_did_not_list_contains_nothing() -> None:
+    passes = Passes()
+    passes.add(Pass(2, None, False, 3, "10:10:", 100))
+    contained = {name: passes.contain(begin(9), table(name, INT8), [b"1"]) for name in "abcd"}
+    assert contained == {"a": False, "b": True, "c": True, "d": False}
