@@ -108,6 +108,23 @@ async def test_changes_before_columns_of_the_key_were_renamed_have_the_earlier_n
     assert list(plain(read[0].key)) == ["part", "id"]
 
 
+@pytest.mark.parametrize("identity", ["FULL", "DEFAULT"])
+async def test_changes_before_columns_exchanged_their_names_have_the_earlier_key(
+    postgres: PostgresServer, database: str, identity: str
+) -> None:
+    postgres.execute(
+        "CREATE TABLE t (a int PRIMARY KEY, b int)", f"ALTER TABLE t REPLICA IDENTITY {identity}",
+        "INSERT INTO t VALUES (1, 10)", database=database,
+    )  # fmt: skip
+    new = source(postgres, database)
+    await new.read(1)
+    postgres.execute(
+        "INSERT INTO t VALUES (2, 20)", "ALTER TABLE t RENAME a TO x", "ALTER TABLE t RENAME b TO a",
+        "ALTER TABLE t RENAME x TO b", "INSERT INTO t VALUES (3, 30)", database=database,
+    )  # fmt: skip
+    assert changes(await new.read(2)) == [("c", {"a": 2}), ("c", {"b": 3})]
+
+
 async def test_changes_whose_key_is_unknown_are_refused(postgres: PostgresServer, database: str) -> None:
     postgres.execute(
         "CREATE TABLE t (gone int, id int PRIMARY KEY, name text)", "ALTER TABLE t REPLICA IDENTITY FULL",

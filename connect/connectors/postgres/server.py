@@ -325,7 +325,8 @@ async def key_columns(connection: psycopg.AsyncConnection[Any], relation: Relati
     """Return the columns of the current key of a table (see `Table`), in order; none if the table is gone.
 
     If columns of the key were renamed since the server streamed `relation`, returns the names that they had in it. This
-    is certain only if the columns of the table differ in nothing else; otherwise, returns the current names.
+    is certain only if no column was added or dropped, or if the columns differ in nothing else; otherwise, returns the
+    current names.
     """
     row = await (
         await connection.execute(
@@ -342,7 +343,8 @@ async def key_columns(connection: psycopg.AsyncConnection[Any], relation: Relati
     key, columns = row
     earlier = [column.name for column in relation.columns]
     pairs = list(zip(columns, earlier, strict=False))
-    if len(pairs) < len(earlier) or any(now != name and now not in key for now, name in pairs):
+    same = "" not in columns and len(columns) == len(earlier)  # no column was added or dropped since
+    if len(pairs) < len(earlier) or (not same and any(now != name and now not in key for now, name in pairs)):
         return list(key)
     names = dict(pairs)
     return [names.get(name, name) for name in key]
