@@ -681,7 +681,7 @@ async def test_a_pass_of_the_snapshot_in_a_lost_part_of_the_log_is_refused() -> 
         (row,) = await new.read(1, keep=1)  # its pass saw the insertion, its slot is older than the timeline
         new.offsets.commit([row.replace(source_offset={**(row.source_offset or {}), "timeline": 1})])
         async with await new.task() as task:
-            with pytest.raises(ConnectError, match="of timeline 1, of which the server has the log up to") as failure:
+            with pytest.raises(ConnectError, match="of timeline 1, but the server has this timeline only") as failure:
                 await task.poll()
     assert not isinstance(failure.value, RetriableError)
 

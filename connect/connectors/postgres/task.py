@@ -253,7 +253,7 @@ class PostgresSourceTask(SourceTask):
         first_lost = end + 1 if offset.get("snapshot") else end  # the position of a change is the start of its commit
         if offset["lsn"] >= first_lost or until_lsn > end:
             raise ConnectError(
-                f"the offset is at {lsn_text(newest)} of timeline {timeline}, of which the server has the log "
+                f"the offset is at {lsn_text(newest)} of timeline {timeline}, but the server has this timeline only "
                 f"up to {lsn_text(end)}: it was restored or promoted without the last changes. {remedy}"
             )
 
