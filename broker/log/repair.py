@@ -33,6 +33,7 @@ from .file_names import (
     partition_directory,
 )
 from .flushed_mark import read_flushed_offset, remove_flushed_offset
+from .flusher import sync_path
 from .journal_redo import LeftJournal, read_journal
 from .journal_view import RedoneFileSystem
 from .kafka_segments import KafkaSegments
@@ -71,6 +72,19 @@ class Damage:
     new_start_offset: int = -1
 
 
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    """What an inspection took for undamaged in a partition that Apache Kafka wrote, or whose checkpoint is missing.
+
+    `start_offset`: the log start offset. `of_kafka`: the gaps between segments.
+    """
+
+    key: tuple[str, int]
+    path: str
+    start_offset: int
+    of_kafka: KafkaSegments
+
+
 def inspect(directory: str, fs: FileSystem) -> list[Damage]:
     """Read every partition of a data directory, verify all checksums, and return the damage found. Changes nothing.
 
@@ -81,7 +95,7 @@ def inspect(directory: str, fs: FileSystem) -> list[Damage]:
     data.open()
     try:
         journal, damages = _read_journal(data.path, fs)
-        return [*damages, *_inspect(data, RedoneFileSystem(fs, journal), journal)]
+        return [*damages, *_inspect(data, RedoneFileSystem(fs, journal), journal)[0]]
     finally:
         data.close()
 
@@ -100,8 +114,9 @@ def repair(directory: str, fs: FileSystem) -> list[Damage]:
     data.open()
     try:
         of_journal = _redo(data.path, fs, now_ms)
-        damages = _inspect(data, fs, LeftJournal(data.path))
+        damages, accepted = _inspect(data, fs, LeftJournal(data.path))
         if damages:
+            _record(accepted, CheckpointFiles(fs, data.path), fs)
             # Without the clean shutdown marker the next start recovers the partitions. The marker is removed before
             # the cut, so that an interrupted repair does not leave a partition that looks undamaged.
             data.take_clean_shutdown()
@@ -161,6 +176,27 @@ def _redo(directory: str, fs: FileSystem, now_ms: int) -> list[Damage]:
     return damages
 
 
+def _record(accepted: list[_Accepted], checkpoints: CheckpointFiles, fs: FileSystem) -> None:
+    """Write down the gaps and beginnings that the inspection accepted, before a repair removes what shows them.
+
+    It accepts them because of Kafka's index files, the clean shutdown marker, or because no start offset is known.
+    """
+    starts = checkpoints.read(LOG_START_OFFSETS) or {}
+    known = dict(starts)
+    for partition in accepted:
+        if partition.start_offset > starts.get(partition.key, 0):
+            starts[partition.key] = partition.start_offset
+        if partition.of_kafka.unrecorded:
+            # The program that copied the files into the data directory may not have synced them.
+            for name in fs.list(partition.path):
+                if name.endswith((LOG, LOG + SWAP)):
+                    sync_path(fs, f"{partition.path}/{name}")
+            fs.sync_directory(partition.path)
+            partition.of_kafka.record()
+    if starts != known:
+        checkpoints.write(LOG_START_OFFSETS, starts)
+
+
 def _write_checkpoints(checkpoints: CheckpointFiles, damages: list[Damage]) -> None:
     """Lower the checkpoints to the new end offsets, and raise the start offsets of logs that lost their beginning.
 
@@ -183,14 +219,18 @@ def _write_checkpoints(checkpoints: CheckpointFiles, damages: list[Damage]) -> N
             checkpoints.write(name, offsets)
 
 
-def _inspect(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> list[Damage]:
-    """Return the damage of all partitions, including those without a directory. `fs` shows `journal` as redone."""
+def _inspect(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> tuple[list[Damage], list[_Accepted]]:
+    """Return the damage of all partitions, including those without a directory, and what was accepted in the others.
+
+    `fs` shows `journal` as redone.
+    """
     checkpoints = CheckpointFiles(fs, data.path)
     points = checkpoints.read(RECOVERY_POINTS) or {}
     starts, cleaned = checkpoints.read(LOG_START_OFFSETS), checkpoints.read(CLEANER_OFFSETS)
     unclean = data.clean_shutdown()
     missing = {key for key, offset in points.items() if offset > 0}
     damages: list[Damage] = []
+    accepted: list[_Accepted] = []
     names = sorted(fs.list(data.path))
     for name in names:
         key = parse_partition_directory(name)
@@ -204,12 +244,18 @@ def _inspect(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> list[
             cleaned_to = None if cleaned is None else cleaned.get(key, 0)
             clean = unclean is not None and name not in unclean
             of_kafka = KafkaSegments(fs, path, fs.list(path), None if clean else recovery_point)
-            damages += _inspect_partition(*key, path, recovery_point, start_offset, cleaned_to, of_kafka, fs)
+            segments = _segments(path, fs)
+            first = segments[0].base_offset if segments else 0
+            if start_offset is None or (start_offset < first and of_kafka.may_begin_at(first)):
+                start_offset = first
+            rules = OffsetRules(start_offset, cleaned_to, of_kafka)
+            damages += _inspect_partition(*key, path, segments, recovery_point, start_offset, rules)
+            accepted.append(_Accepted(key, path, start_offset, of_kafka))
     for key in sorted(missing - being_deleted(missing, names)):
         path, offset = f"{data.path}/{partition_directory(*key)}", points[key]
         reason = f"the directory is missing, but the partition was on disk up to offset {offset}"
         damages.append(Damage(*key, path, 0, reason, offset, 0, 0, 0, True, offset))
-    return damages
+    return damages, accepted
 
 
 def _segments(path: str, fs: FileSystem) -> list[LogSegment]:
@@ -251,29 +297,23 @@ def _inspect_partition(
     topic: str,
     partition: int,
     path: str,
+    segments: list[LogSegment],
     recovery_point: int,
-    start_offset: int | None,
-    cleaned_to: int | None,
-    of_kafka: KafkaSegments,
-    fs: FileSystem,
+    start_offset: int,
+    rules: OffsetRules,
 ) -> Iterator[Damage]:
     """Yield the damage of a partition: damage to its beginning that costs no live record, then the damage at its end.
 
-    `start_offset` and `cleaned_to`: the partition's log start offset and cleaner offset in the checkpoints; None if not
-    known.
+    `start_offset`: the partition's log start offset.
     """
-    segments = _segments(path, fs)
-    if not segments and recovery_point > (start_offset or 0):
+    if not segments and recovery_point > start_offset:
         reason = f"the partition has no segment, but was on disk up to offset {recovery_point}"
         yield Damage(topic, partition, path, 0, reason, recovery_point, 0, 0, 0, True, recovery_point)
         return
     first = segments[0].base_offset if segments else recovery_point
-    if start_offset is None or (start_offset < first and of_kafka.may_begin_at(first)):
-        start_offset = first
     if segments and start_offset < first:
         reason = f"the first segment is missing: offsets {start_offset} to {first - 1} are gone"
         yield Damage(topic, partition, segments[0].path(), 0, reason, start_offset, 0, 0, 0, True, first)
-    rules = OffsetRules(start_offset, cleaned_to, of_kafka)
     end_offset = first
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else None

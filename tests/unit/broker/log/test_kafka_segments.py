@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from oncelog.broker.log import CorruptLog, LoadPoint, LogConfig
-from oncelog.broker.log.checkpoints import LOG_START_OFFSETS, CheckpointFiles
+from oncelog.broker.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, CheckpointFiles
 from oncelog.broker.log.cleaner import Cleaner
 from oncelog.broker.log.data_directory import DataDirectory
 from oncelog.broker.log.log_loader import load_sound_part
@@ -154,6 +154,77 @@ async def test_after_a_repair_below_the_gaps_a_lost_segment_is_damage_again(fs: 
     fs.unlink(path(2))
     with pytest.raises(CorruptLog, match="offsets 2 to 3 are gone"):
         open_log(fs, point=CLEAN, segment_bytes=SEGMENT)
+
+
+def served(fs: FaultyFileSystem, topic: str = "t") -> tuple[int, list[str]]:
+    """Return (log start offset, values) of a partition after a start."""
+    manager = new_manager(fs, config=LogConfig(segment_bytes=SEGMENT))
+    manager.open()
+    assert (topic, 0) not in manager.offline
+    log = manager.get(topic, 0)
+    assert log is not None
+    found = (log.log_start_offset, values(log.batches()))
+    manager.abandon()
+    return found
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_after_a_repair_of_deleted_records_the_gap_behind_their_segment_stays_allowed(
+    fs: FaultyFileSystem, clean: bool
+) -> None:
+    """The repaired segment has no index file of Kafka any more."""
+    directory = DataDirectory("/data", fs, SystemRandomIds(), 1)
+    directory.open()
+    log = open_log(fs, segment_bytes=320)
+    for number in range(9):
+        log.append(batch(f"value {number}", key=b"%d" % number))
+    log.flush()
+    assert [segment.base_offset for segment in log.segments] == [0, 4, 8]
+    log.close()
+    file = fs.open(path(0))
+    file.truncate(file.size() * 3 // 4)
+    file.fdatasync()
+    file.close()
+    fs.unlink(path(0, ".checksums"))
+    fs.unlink(f"{DIRECTORY}/flushed-offset")
+    fs.sync_directory(DIRECTORY)
+    CheckpointFiles(fs, "/data").write(RECOVERY_POINTS, {("t", 0): 9})
+    CheckpointFiles(fs, "/data").write(LOG_START_OFFSETS, {("t", 0): 1})
+    if clean:
+        directory.write_clean_shutdown()
+    directory.close()
+    flip(fs, path(0), 70)
+    assert [damage.new_start_offset for damage in repair("/data", fs)] == [1]
+    assert inspect("/data", fs) == []
+    fs.crash(LosesAll())
+    assert served(fs) == (1, [f"value {number}" for number in (1, 2, 4, 5, 6, 7, 8)])
+
+
+def test_a_repair_keeps_the_gaps_of_partitions_that_it_does_not_change(fs: FaultyFileSystem) -> None:
+    """It removes the clean shutdown marker, which showed that their files were on disk."""
+    stored(fs)
+    other = open_log(fs, topic="u")
+    other.append(batch("value"))
+    other.close()
+    flip(fs, path(0).replace("t-0", "u-0"), 70)
+    assert [damage.topic for damage in repair("/data", fs)] == ["u"]
+    fs.crash(LosesAll())
+    assert served(fs) == (0, LEFT)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_repair_keeps_the_beginning_that_kafka_has_left(fs: FaultyFileSystem, known: bool) -> None:
+    """The segment loses its index file by the repair, and with it what shows that Kafka wrote it."""
+    stored(fs)
+    if known:
+        write_checkpoint(fs)
+    for kind in (".log", ".index", ".timeindex"):
+        fs.unlink(path(0, kind))
+    flip(fs, path(4), 40)
+    flip(fs, path(2), 40)
+    assert [damage.lost_from_offset for damage in repair("/data", fs)] == [2]
+    assert inspect("/data", fs) == []
+    assert served(fs) == (2, [])
 
 
 async def test_a_log_whose_beginning_kafka_has_deleted_starts_there(fs: FaultyFileSystem) -> None:

@@ -1214,6 +1214,26 @@ def test_segments_that_both_have_an_offset_are_separated_by_one_repair(fs: Fault
     assert served(fs) == (0, [*(f"value {number}" for number in range(6)), "not 6"])
 
 
+def test_without_a_checkpoint_of_start_offsets_a_repair_keeps_the_beginnings_of_other_partitions(
+    fs: FaultyFileSystem,
+) -> None:
+    """The new checkpoint had only the repaired partition, so the others seemed to begin at offset 0."""
+    with_deleted_records(fs, 0)
+    other = open_log(fs, topic="lost")
+    other.append(batch("value"))
+    other.close()
+    manager = new_manager(fs)
+    manager.open()
+    manager.checkpoints.write("recovery-point-offset-checkpoint", {("t", 0): 12, ("lost", 0): 1})
+    manager.abandon()
+    fs.unlink("/data/lost-0/00000000000000000000.log")
+    fs.unlink("/data/log-start-offset-checkpoint")
+    fs.unlink(FIRST)
+    assert [damage.topic for damage in repair("/data", fs)] == ["lost"]
+    assert inspect("/data", fs) == []
+    assert served(fs) == (3, [f"value {number}" for number in range(3, 12)])
+
+
 # --- repair and offsets in headers -----------------------------------------------------------------------------------
 
 
