@@ -330,7 +330,7 @@ def _inspect_partition(
             return
         try:
             end_offset, broken = _sound_end(segment, 0, segment.base_offset, following, rules)
-            live = None if broken is None else _first_live(segment, broken, end_offset, start_offset)
+            live = None if broken is None else _first_live(segment, broken, end_offset, start_offset, following, rules)
             if broken is not None and live is not None and not is_swap:
                 yield Damage(
                     topic,
@@ -384,10 +384,19 @@ def _sound_end(
     return end_offset, None
 
 
-def _first_live(segment: LogSegment, broken: BrokenBatch, end_offset: int, start_offset: int) -> tuple[int, int] | None:
-    """Return (position, base offset) of the batch with the log start offset, if only batches before it are damaged.
+def _first_live(
+    segment: LogSegment,
+    broken: BrokenBatch,
+    end_offset: int,
+    start_offset: int,
+    following: int | None,
+    rules: OffsetRules,
+) -> tuple[int, int] | None:
+    """Find the first live batch, if only batches before it are damaged. `start_offset` is the log start offset.
 
-    `end_offset` is the end of the sound batches before `broken`. Return None if live records may be damaged, too.
+    `end_offset` is the end of the sound batches before `broken`. Return (byte position, offset at which a segment with
+    the live batches can begin). Return None if live records may be damaged, too. If the start offset lies in a gap that
+    compaction has left, the gap must be between two undamaged batches.
     """
     if end_offset >= start_offset:
         return None
@@ -395,12 +404,18 @@ def _first_live(segment: LogSegment, broken: BrokenBatch, end_offset: int, start
     with suppress(BrokenBatch):  # values of the broken batch may look like batches, so search after it first
         searches.insert(0, broken.position + segment.batch_at(broken.position).size)
     for begin in searches:
+        deleted_to = 0
+        """The end of the last undamaged batch of deleted records in the file."""
         with suppress(SearchGivenUp):
             for position, header in BatchSearch(segment.file, begin, segment.size, end_offset).whole_batches():
-                if header.last_offset >= start_offset:
-                    if segment.base_offset < header.base_offset <= start_offset:
-                        return position, header.base_offset
-                    break
+                if header.last_offset < start_offset:
+                    deleted_to = position + header.size
+                    continue
+                if segment.base_offset < header.base_offset <= start_offset:
+                    return position, header.base_offset
+                if position == deleted_to and rules.follows(start_offset, header.base_offset, following):
+                    return position, start_offset
+                break
     return None
 
 
@@ -454,12 +469,14 @@ def _begin_anew(path: str, offset: int, fs: FileSystem) -> None:
 def _drop_beginning(path: str, damage: Damage, fs: FileSystem, now_ms: int) -> None:
     """Save the damaged beginning of a segment, and copy the rest to a segment that begins at the first live batch.
 
+    If compaction has removed the records at the log start offset, the new segment begins at this offset.
     From then on, the old segment is one of deleted records. So a start after a crash may find both of them.
     """
     keep(fs, damage.file, 0, keep_directory(path, now_ms, REPAIR), damage.lost_bytes)
     (old,) = [segment for segment in _segments(path, fs) if segment.path() == damage.file]
     try:
-        new = LogSegment(fs, path, old.batch_at(damage.lost_bytes).base_offset, created_ms=0, suffix=TEMPORARY)
+        base_offset = min(old.batch_at(damage.lost_bytes).base_offset, damage.new_start_offset)
+        new = LogSegment(fs, path, base_offset, created_ms=0, suffix=TEMPORARY)
         new.create()
         while piece := old.file.read_at(_PIECE, damage.lost_bytes + new.size):
             new.file.write_at([piece], new.size)

@@ -1214,6 +1214,61 @@ def test_segments_that_both_have_an_offset_are_separated_by_one_repair(fs: Fault
     assert served(fs) == (0, [*(f"value {number}" for number in range(6)), "not 6"])
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("active", [True, False])
+@pytest.mark.parametrize("start", [2, 3])
+def test_a_log_start_offset_that_compaction_has_removed_is_kept_by_a_repair(
+    fs: FaultyFileSystem, start: int, active: bool, clean: bool
+) -> None:
+    """The repair found no batch with this offset, and removed all live records."""
+    compacted(fs, start, clean=clean, active=active)
+    flip(fs, FIRST, 70)
+    kept = [f"value {number}" for number in range(4, 9)] + ([] if active else ["last"])
+    if clean and not active:
+        assert served(fs) == (start, kept)
+    (damage,) = repair("/data", fs)
+    assert (damage.position, damage.new_start_offset) == (0, start)
+    assert inspect("/data", fs) == []
+    fs.crash(random.Random(1))
+    assert served(fs) == (start, kept)
+
+
+def test_a_damaged_batch_before_a_gap_may_hold_the_log_start_offset(fs: FaultyFileSystem) -> None:
+    compacted(fs, 3)
+    flip(fs, FIRST, fs.file_size(FIRST) // 7 + 70)
+    assert [damage.lost_from_offset for damage in repair("/data", fs)] == [1]
+    assert inspect("/data", fs) == []
+    assert served(fs) == (3, [])
+
+
+def compacted(fs: FaultyFileSystem, start: int, *, clean: bool = True, active: bool = False) -> None:
+    """A stopped directory: a segment with the offsets 0, 1 and 4 to 8, and, unless it is `active`, another one."""
+    manager = new_manager(fs)
+    manager.open()
+    log = manager.create("t", 0, LogConfig(cleanup_policy=("compact", "delete"), min_cleanable_dirty_ratio=0))
+    for number, key in enumerate("abcccdefg"):
+        log.append(batch(f"value {number}", key=key.encode()))
+    log.roll()
+    log.append(batch("last", key=b"z"))
+    log.flush()
+    assert Cleaner(fs).clean(log, 0, NOW) == 9
+    assert [header.base_offset for header, _ in log.batches()] == [0, 1, 4, 5, 6, 7, 8, 9]
+    log.delete_records_before(start)
+    if clean:
+        asyncio.run(manager.stop())
+    else:
+        manager.checkpoints.write("recovery-point-offset-checkpoint", {("t", 0): 10})
+        manager.checkpoints.write("log-start-offset-checkpoint", {("t", 0): start})
+        manager.abandon()
+        fs.kill()
+    manager.checkpoints.write("cleaner-offset-checkpoint", {("t", 0): 9})
+    if active:
+        manager.checkpoints.write("recovery-point-offset-checkpoint", {("t", 0): 9})
+        for name in fs.list("/data/t-0"):
+            if name == "flushed-offset" or name.startswith(f"{9:020d}"):
+                fs.unlink(f"/data/t-0/{name}")
+
+
 def test_without_a_checkpoint_of_start_offsets_a_repair_keeps_the_beginnings_of_other_partitions(
     fs: FaultyFileSystem,
 ) -> None:
