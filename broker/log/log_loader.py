@@ -464,7 +464,9 @@ class _Loader:
                 trusted = following < self.recovery_point or self._point.clean
                 if trusted and (trusted_end := self._load_finished(segment)) is not None:
                     end_offset = trusted_end
-                    continue
+                    if end_offset <= following or self._rules.is_deleted(following):
+                        continue
+                    # A scan shows whether a batch has a wrong offset, or whether both segments have the same offsets.
                 end_offset, broken = self._scan(segment, following)
             if broken is not None and following is not None and self._rules.is_leftover(end_offset, following):
                 self._cut_leftovers(number, broken)
@@ -542,9 +544,9 @@ class _Loader:
     ) -> tuple[int, BrokenBatch | None]:
         """Verify the checksums of the batches from byte `segment.size` (offset `offset`) on, and index the batches.
 
-        Return (the end offset of the valid batches, the error of the first invalid batch or None). A batch from offset
-        `following` on is invalid, because it belongs to the next segment. In a read-only log, raises CorruptLog if the
-        damage may be a wrong offset in an earlier batch.
+        Return (the end offset of the valid batches, the error of the first invalid batch or None). `following`: the
+        base offset of the next segment. A batch that belongs to the next segment is invalid (`OffsetRules.fits`). In a
+        read-only log, raises CorruptLog if the damage may be a wrong offset in an earlier batch.
         """
         position, size = segment.size, self._fs.file_size(segment.path())
         end_offset = offset
@@ -557,10 +559,11 @@ class _Loader:
                     if self._damage is not None and self._rules.may_have_gaps(segment.base_offset):
                         raise self._damage  # the previous batch may be the one with the wrong offset
                     raise BrokenBatch(at, f"offset {header.base_offset} follows {end_offset - 1}")
-                if not self._rules.fits(header.base_offset, following):
-                    raise BrokenBatch(at, f"offset {header.base_offset} belongs to the next segment")
+                next_offset = header.next_offset
+                if not self._rules.fits(end_offset, header.base_offset, next_offset, following):
+                    raise BrokenBatch(at, f"offset {next_offset - 1} belongs to the next segment")
                 segment.index(at, header, self._config.index_interval_bytes)
-                end_offset = header.next_offset
+                end_offset = next_offset
                 self._scanned_producers |= header.producer_id >= 0
                 if not self._epochs or header.partition_leader_epoch > self._epochs[-1][0]:
                     self._epochs.append((header.partition_leader_epoch, header.base_offset))

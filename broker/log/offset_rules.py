@@ -9,7 +9,8 @@ serve, and finds every damage that a start refuses. Nothing here reads or change
 * A segment begins where the one before it ends. Only Kafka's compaction leaves gaps between them
   (`kafka_segments.py`).
 * The batches of a segment end at the base offset of the next one. Bytes after them were left by a failed write, and a
-  loss of power undid their removal. A batch with an offset of the next segment is damage, or such a leftover.
+  loss of power undid their removal. A batch that begins in the next segment, or extends into it after a gap, is damage
+  or such a leftover.
 * A batch begins where the one before it ends, unless compaction has removed what was between them. A checksum does not
   cover the offset in a batch's header, so any other gap or step back is damage.
 """
@@ -59,9 +60,15 @@ class OffsetRules:
         """Whether compaction may have left gaps at `offset`: it came that far, or its progress is not known."""
         return self._cleaned_to is None or offset < self._cleaned_to
 
-    def fits(self, base_offset: int, following: int | None) -> bool:
-        """Whether the batch at `base_offset` begins below the next segment."""
-        return following is None or base_offset < following
+    def fits(self, end_offset: int, base_offset: int, next_offset: int, following: int | None) -> bool:
+        """Whether the batch with the offsets from `base_offset` to `next_offset` - 1 lies before the next segment.
+
+        `end_offset`: the end of the batch before it. A batch that begins there has the right offset. If it extends into
+        the next segment, the segments do not join (`joins`).
+        """
+        if following is None or next_offset <= following:
+            return True
+        return base_offset == end_offset < following
 
     def is_leftover(self, end_offset: int, following: int | None) -> bool:
         """Whether the bytes after the last valid batch of a segment, which ends at `end_offset`, hold no live records.

@@ -315,47 +315,70 @@ def _inspect_partition(
         reason = f"the first segment is missing: offsets {start_offset} to {first - 1} are gone"
         yield Damage(topic, partition, segments[0].path(), 0, reason, start_offset, 0, 0, 0, True, first)
     end_offset = first
+    beginning: Damage | None = None
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else None
         is_swap = segment.path().endswith(SWAP)  # a start refuses a damaged one, wherever it begins
         if rules.is_deleted(following) and not is_swap:
             continue
+        cut = number
+        broken: BrokenBatch | None
         if number and not rules.joins(segments[number - 1].base_offset, segment.base_offset, end_offset):
             if segment.base_offset < end_offset:
                 reason = f"the next segment begins at offset {segment.base_offset}, before the end of this one"
             else:
                 reason = f"the next segment is missing: offsets {end_offset} to {segment.base_offset - 1} are gone"
-            joint = BrokenBatch(segments[number - 1].size, reason)
-            yield _damage(topic, partition, segments[number - 1 :], joint, end_offset, recovery_point)
-            return
-        try:
-            end_offset, broken = _sound_end(segment, 0, segment.base_offset, following, rules)
-            live = None if broken is None else _first_live(segment, broken, end_offset, start_offset, following, rules)
-            if broken is not None and live is not None and not is_swap:
-                yield Damage(
-                    topic,
-                    partition,
-                    segment.path(),
-                    broken.position,
-                    broken.reason,
-                    end_offset,
-                    live[0],
-                    0,
-                    0,
-                    False,
-                    start_offset,
-                )
-                end_offset, broken = _sound_end(segment, *live, following, rules)
-        finally:
-            segment.release()
-        if broken is not None and (is_swap or not rules.is_leftover(end_offset, following)):
-            yield _damage(topic, partition, segments[number:], broken, end_offset, recovery_point)
-            return
+            cut, broken = number - 1, BrokenBatch(segments[number - 1].size, reason)
+        else:
+            deleted, end_offset, broken = _examine(topic, partition, segment, following, start_offset, rules)
+            beginning = deleted or beginning
+        if broken is None or (not is_swap and cut == number and rules.is_leftover(end_offset, following)):
+            continue
+        if cut + 1 < len(segments):
+            # After the cut, this is the last segment. Gaps that are allowed in a finished segment may be damage in it.
+            left = segments[cut].reopened()
+            left.size = broken.position
+            deleted, sound_end, earlier = _examine(topic, partition, left, None, start_offset, rules)
+            if left.base_offset < start_offset:
+                beginning = deleted
+            if earlier is not None:
+                end_offset, broken = sound_end, earlier
+        if beginning is not None:
+            yield beginning
+        yield _damage(topic, partition, segments[cut:], broken, end_offset, recovery_point)
+        return
+    if beginning is not None:
+        yield beginning
     if end_offset < recovery_point:
         last = segments[-1].path() if segments else path
         size = segments[-1].size if segments else 0
         reason = f"the log ends here, but was on disk up to offset {recovery_point}"
         yield Damage(topic, partition, last, size, reason, end_offset, 0, 0, 0, True)
+
+
+def _examine(
+    topic: str, partition: int, segment: LogSegment, following: int | None, start_offset: int, rules: OffsetRules
+) -> tuple[Damage | None, int, BrokenBatch | None]:
+    """Verify all batches of a segment. The next segment begins at `following`.
+
+    Return (damage to deleted records at its beginning that costs no live record or None, the end offset of the sound
+    batches, the error of the first live batch that is not sound or None).
+    """
+    try:
+        end_offset, broken = _sound_end(segment, 0, segment.base_offset, following, rules)
+        if broken is None or segment.path().endswith(SWAP):
+            return None, end_offset, broken
+        live = _first_live(segment, broken, end_offset, start_offset, following, rules)
+        if live is None:
+            return None, end_offset, broken
+        live_end, later = _sound_end(segment, *live, following, rules)
+        if later is not None and later.position == live[0]:
+            return None, end_offset, broken
+        path, position, reason = segment.path(), broken.position, broken.reason
+        beginning = Damage(topic, partition, path, position, reason, end_offset, live[0], 0, 0, False, start_offset)
+        return beginning, live_end, later
+    finally:
+        segment.release()
 
 
 def _sound_end(
@@ -375,8 +398,8 @@ def _sound_end(
                 if gap is not None and gap[2] <= base_offset < end_offset:
                     position, base_offset, end_offset = gap
                 raise BrokenBatch(position, f"offset {base_offset} follows {end_offset - 1}")
-            if not rules.fits(base_offset, following):
-                raise BrokenBatch(position, f"offset {base_offset} belongs to the next segment")
+            if not rules.fits(end_offset, base_offset, header.next_offset, following):
+                raise BrokenBatch(position, f"offset {header.last_offset} belongs to the next segment")
             gap = (position, base_offset, end_offset) if base_offset > end_offset else None
             end_offset = header.next_offset
     except BrokenBatch as error:
@@ -400,7 +423,7 @@ def _first_live(
     """
     if end_offset >= start_offset:
         return None
-    searches = [broken.position + 1]
+    searches = [broken.position + 1]  # a broken batch that is whole has a wrong offset
     with suppress(BrokenBatch):  # values of the broken batch may look like batches, so search after it first
         searches.insert(0, broken.position + segment.batch_at(broken.position).size)
     for begin in searches:
@@ -469,8 +492,8 @@ def _begin_anew(path: str, offset: int, fs: FileSystem) -> None:
 def _drop_beginning(path: str, damage: Damage, fs: FileSystem, now_ms: int) -> None:
     """Save the damaged beginning of a segment, and copy the rest to a segment that begins at the first live batch.
 
-    If compaction has removed the records at the log start offset, the new segment begins at this offset.
-    From then on, the old segment is one of deleted records. So a start after a crash may find both of them.
+    If compaction has removed the records at the log start offset, the new segment begins at this offset. From then
+    on, the old segment is one of deleted records. So a start after a crash may find both of them.
     """
     keep(fs, damage.file, 0, keep_directory(path, now_ms, REPAIR), damage.lost_bytes)
     (old,) = [segment for segment in _segments(path, fs) if segment.path() == damage.file]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from oncelog.broker.log import AppendOrigin, CorruptLog, LoadPoint, LogConfig, PartitionLog
+from oncelog.broker.log.checkpoints import CLEANER_OFFSETS, CheckpointFiles
 from oncelog.broker.log.cleaner import Cleaner
 from oncelog.broker.log.repair import inspect, repair
 from oncelog.protocol.batch_header import HEADER_SIZE, stamp
@@ -1312,6 +1313,90 @@ def test_one_repair_removes_a_batch_with_a_wrong_offset(fs: FaultyFileSystem, of
     assert (damage.below_recovery_point, damage.lost_bytes) == (True, lost)
     assert inspect("/data", fs) == []
     assert served(fs) == (0, [f"value {number}" for number in range(4)])
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_one_repair_removes_a_last_batch_that_a_wrong_offset_moves_into_the_next_segment(
+    fs: FaultyFileSystem, clean: bool
+) -> None:
+    """Only its last offsets are those of the next segment. The damage seemed to be after it."""
+    manager = new_manager(fs)
+    manager.open()
+    log = manager.create("t", 0, LogConfig(segment_bytes=200))
+    for number in range(6):
+        log.append(batch(f"a{number}", f"b{number}", f"c{number}"))
+    log.flush()
+    assert [segment.base_offset for segment in log.segments] == [0, 6, 12]
+    if clean:
+        asyncio.run(manager.stop())
+    else:
+        manager.checkpoints.write("recovery-point-offset-checkpoint", {("t", 0): 18})
+        manager.abandon()
+        fs.kill()
+    size = fs.file_size(segment_path(6)) // 2
+    set_base_offset(fs, segment_path(6), size, 11)  # the offset was 9
+    manager = new_manager(fs)
+    manager.open()
+    assert at_once(manager.read_only["t", 0].read(8, 1 << 20)).next_offset == 9
+    manager.abandon()
+    (damage,) = repair("/data", fs)
+    assert (damage.file, damage.position, damage.lost_from_offset) == (segment_path(6), size, 9)
+    assert inspect("/data", fs) == []
+    assert served(fs) == (0, [f"{letter}{number}" for number in range(3) for letter in "abc"])
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_repair_examines_a_segment_again_that_its_cut_makes_the_last_one(fs: FaultyFileSystem, missing: bool) -> None:
+    """In the last segment, compaction has left no gaps. The next start refused the partition again because of one."""
+    with_deleted_records(fs, 0)
+    size = fs.file_size(segment_path(3)) // 3
+    CheckpointFiles(fs, "/data").write(CLEANER_OFFSETS, {("u", 0): 1})
+    set_base_offset(fs, segment_path(3), 0, 4)  # the offset was 3
+    if missing:
+        node = fs._get(segment_path(3))
+        del node.data[size:]
+        node.disk = bytes(node.data)
+        fs.unlink(segment_path(6))
+    else:
+        flip(fs, segment_path(3), size + 70)
+    (found,) = repair("/data", fs)
+    assert (found.file, found.position, found.lost_from_offset) == (segment_path(3), 0, 3)
+    assert inspect("/data", fs) == []
+    assert served(fs) == (0, [f"value {number}" for number in range(3)])
+
+
+def test_a_gap_of_deleted_records_in_a_segment_that_becomes_the_last_one_costs_no_live_record(
+    fs: FaultyFileSystem,
+) -> None:
+    compacted(fs, 5)
+    CheckpointFiles(fs, "/data").write(CLEANER_OFFSETS, {("u", 0): 1})
+    flip(fs, FIRST, 5 * fs.file_size(FIRST) // 7 + 70)
+    damages = repair("/data", fs)
+    assert [(damage.lost_from_offset, damage.new_start_offset) for damage in damages] == [(2, 5), (7, -1)]
+    assert inspect("/data", fs) == []
+    assert served(fs) == (5, ["value 5", "value 6"])
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_one_repair_removes_a_batch_that_a_wrong_offset_moves_over_the_log_start_offset(
+    fs: FaultyFileSystem, clean: bool
+) -> None:
+    manager = new_manager(fs)
+    manager.open()
+    log = manager.create("t", 0, LogConfig())
+    for number in range(4):
+        log.append(batch(f"a{number}", f"b{number}", f"c{number}"))
+    log.flush()
+    if clean:
+        asyncio.run(manager.stop())
+    else:
+        manager.abandon()
+        fs.kill()
+    manager.checkpoints.write("log-start-offset-checkpoint", {("t", 0): 8})
+    set_base_offset(fs, FIRST, fs.file_size(FIRST) // 2, 7)  # the offset was 6
+    assert [damage.lost_from_offset for damage in repair("/data", fs)] == [6]
+    assert inspect("/data", fs) == []
+    assert served(fs) == (8, [])
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -380,6 +380,18 @@ def test_transactions_that_are_open_at_the_damage_are_not_shown(fs: FaultyFileSy
     manager.abandon()
 
 
+def test_a_batch_that_a_wrong_offset_moves_behind_the_next_segment_ends_the_sound_part(fs: FaultyFileSystem) -> None:
+    """The segment is read again, because its indexes do not show which of its batches has the wrong offset."""
+    first = three_segments(fs)[0]
+    data = fs.read_file(path(first))
+    last = [at for at, _ in iter_batches(data)][-1]
+    flip(fs, path(first), last + 6)
+    manager, log = opened(fs)
+    assert log.log_end_offset == 3
+    assert [text for _, text in read_to_the_end(log, UNCOMMITTED, 1 << 20)[1]] == [f"value {n}" for n in range(3)]
+    manager.abandon()
+
+
 # --- what stays offline ----------------------------------------------------------------------------------------------
 
 
@@ -396,12 +408,6 @@ def test_internal_topics_are_not_served_in_part(fs: FaultyFileSystem, topic: str
     assert manager.offline.keys() == {(topic, 0)}
     assert manager.read_only == {}
     manager.abandon()
-
-
-def wrong_offset(fs: FaultyFileSystem, bases: list[int]) -> None:
-    """The last batch of the first segment says that it begins behind the second one."""
-    data = fs.read_file(path(bases[0]))
-    flip(fs, path(bases[0]), [at for at, _ in iter_batches(data)][-1] + 6)
 
 
 def two_stories(fs: FaultyFileSystem, bases: list[int]) -> None:
@@ -447,7 +453,6 @@ def first_batch(fs: FaultyFileSystem, bases: list[int]) -> None:
     [
         first_segment_missing,
         first_batch,
-        wrong_offset,
         wrong_offset_before_sound_ones,
         wrong_offset_where_gaps_may_be,
         two_stories,
