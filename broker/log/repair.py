@@ -400,6 +400,7 @@ def _sound_end(
                 raise BrokenBatch(position, f"offset {base_offset} follows {end_offset - 1}")
             if not rules.fits(end_offset, base_offset, header.next_offset, following):
                 raise BrokenBatch(position, f"offset {header.last_offset} belongs to the next segment")
+            segment.check_offset(position, header)
             gap = (position, base_offset, end_offset) if base_offset > end_offset else None
             end_offset = header.next_offset
     except BrokenBatch as error:

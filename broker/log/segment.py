@@ -426,7 +426,7 @@ class LogSegment:
         offsets, times = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
         timestamp, offset, since_entry = -1, self.base_offset, 0
         for position, header in walk_headers(file, 0, self.size):
-            self._check_offset(position, header)
+            self.check_offset(position, header)
             if header.max_timestamp > timestamp:
                 timestamp, offset = header.max_timestamp, header.last_offset
             if since_entry > _REBUILT_INTERVAL:
@@ -535,7 +535,7 @@ class LogSegment:
 
         Raises BrokenBatch if its offsets are too large for this segment.
         """
-        self._check_offset(position, header)
+        self.check_offset(position, header)
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
             self.offset_of_max_timestamp = header.last_offset
@@ -546,7 +546,7 @@ class LogSegment:
         self._bytes_since_entry += header.size
         self.size = position + header.size
 
-    def _check_offset(self, position: int, header: BatchHeader) -> None:
+    def check_offset(self, position: int, header: BatchHeader) -> None:
         """Raise BrokenBatch if the last offset of a batch is too large for this segment."""
         if header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             raise BrokenBatch(position, f"offset {header.last_offset} is too far from base offset {self.base_offset}")

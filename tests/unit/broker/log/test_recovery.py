@@ -1345,6 +1345,18 @@ def test_one_repair_removes_a_last_batch_that_a_wrong_offset_moves_into_the_next
     assert served(fs) == (0, [f"{letter}{number}" for number in range(3) for letter in "abc"])
 
 
+@pytest.mark.parametrize("offset", [1 << 31, 1 << 50])
+def test_a_repair_removes_a_batch_whose_offset_is_too_large_for_its_segment(fs: FaultyFileSystem, offset: int) -> None:
+    """A start refused it. The repair found nothing where it is not known how far compaction came."""
+    with_deleted_records(fs, 0, clean=False)
+    last = fs.file_size(segment_path(9)) - len(batch("value 11"))
+    set_base_offset(fs, segment_path(9), last, 9 + offset)
+    (damage,) = repair("/data", fs)
+    assert (damage.file, damage.position, damage.lost_from_offset) == (segment_path(9), last, 11)
+    assert inspect("/data", fs) == []
+    assert served(fs) == (0, [f"value {number}" for number in range(11)])
+
+
 @pytest.mark.parametrize("missing", [False, True])
 def test_a_repair_examines_a_segment_again_that_its_cut_makes_the_last_one(fs: FaultyFileSystem, missing: bool) -> None:
     """In the last segment, compaction has left no gaps. The next start refused the partition again because of one."""
