@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
+from ..options import NAME
+
 T = TypeVar("T")
 
 _VARIABLE: Final = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
@@ -22,6 +24,9 @@ _MASTER: Final = re.compile(r"local(\[.+\]|-cluster\[.+\])?$|spark://.|yarn$|k8s
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|millisecond|second|minute|hour|day)s?")
 _SECONDS: Final = {"ms": 0.001, "millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
 AVAILABLE_NOW: Final = "available-now"
+
+_OWN: Final = {"transactionalId": "they fence each other", "writeId": "only one of them is written"}
+"""The options that sinks of one cluster must not share, each with what would happen otherwise."""
 
 METRICS: Final = "oncelog.json."
 """Prefix of the names of Spark's observed metrics that count the bad records and tombstones of a JSON source."""
@@ -50,7 +55,7 @@ class Source:
     """An input frame, known to SQL by its name."""
 
     name: str
-    format: str = "oncelog"
+    format: str = NAME
     stream: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
     json: str = ""
@@ -83,7 +88,7 @@ class Sink:
 
     name: str
     frame: str
-    format: str = "oncelog"
+    format: str = NAME
     options: Mapping[str, str] = field(default_factory=dict)
     key: str = ""
     """SQL expression of the record's key. With `key` or `json`, the record's value is the row as JSON."""
@@ -269,15 +274,27 @@ def _check(job: Job, where: str) -> None:
         trigger = sink.trigger or job.trigger
         if trigger != AVAILABLE_NOW:
             seconds(trigger, f"{where}: trigger")
-    ids = [sink.options["transactionalId"] for sink in job.sinks if "transactionalId" in sink.options]
-    for one in ids:
-        if ids.count(one) > 1:
-            raise JobError(
-                f"{where}: two sinks have transactionalId = {one!r}: give each its own, or they fence each other"
-            )
+    _check_ids(job, where)
     if job.max_restarts < 0:
         raise JobError(f"{where}: max_restarts is below 0")
     seconds(job.restart_window, f"{where}: restart_window")
+
+
+def _check_ids(job: Job, where: str) -> None:
+    """Raise JobError if two sinks write to one cluster with the same transactionalId or writeId."""
+    sinks: dict[tuple[str, str, str], str] = {}
+    for sink in job.sinks:
+        if sink.format != NAME:
+            continue
+        options = {name.lower(): value.strip() for name, value in {**job.options, **sink.options}.items()}
+        for option, why in _OWN.items():
+            if value := options.get(option.lower()):
+                key = (options.get("kafka.bootstrap.servers", ""), option, value)
+                if (other := sinks.setdefault(key, sink.name)) != sink.name:
+                    raise JobError(
+                        f"{where}: sinks {other!r} and {sink.name!r} have {option} = {value!r}: give each sink its own "
+                        f"in its options, or {why}"
+                    )
 
 
 def _filled(raw: Any, variables: Mapping[str, str], where: str) -> Any:

@@ -69,7 +69,15 @@ from = "input"
         (LEAST.replace("[[sink]]", "watermark = 'a'\n[[sink]]"), "watermark = 'a' is not a table"),
         (
             "\n".join([LEAST, "options = { transactionalId = 'a' }", SECOND, "options = { transactionalId = 'a' }"]),
-            "two sinks have transactionalId = 'a'",
+            "sinks 'output' and 'second' have transactionalId = 'a': give each sink its own in its options",
+        ),
+        (
+            "options = { transactionalId = 'a' }" + LEAST + SECOND,
+            "sinks 'output' and 'second' have transactionalId = 'a': give each sink its own in its options",
+        ),
+        (
+            "options = { writeid = 'w' }" + LEAST + SECOND + "options = { writeId = ' w' }",
+            "sinks 'output' and 'second' have writeId = 'w': give each sink its own in its options",
         ),
     ],
 )
@@ -78,6 +86,15 @@ def test_a_job_that_cannot_be_is_refused(tmp_path: Path, text: str, message: str
     with pytest.raises(JobError) as refused:
         spec.load(tmp_path / "job.toml")
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "second",
+    ["options = { writeId = 'v' }", "options = { 'kafka.bootstrap.servers' = 'other:9092' }", "format = 'parquet'"],
+)
+def test_sinks_whose_ids_do_not_meet_may_be_in_one_job(tmp_path: Path, second: str) -> None:
+    (tmp_path / "job.toml").write_text("options = { writeId = 'w' }" + LEAST + SECOND + second)
+    assert len(spec.load(tmp_path / "job.toml").sinks) == 2
 
 
 @pytest.mark.parametrize(
