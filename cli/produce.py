@@ -165,25 +165,62 @@ class _LinesSent:
         """Return the message for the first line that is not written, and about the lines that are.
 
         `error` is the reason why the line after the lines in this object was not sent. If one of the lines in this
-        object has failed, the message has the reason of that failure instead.
+        object has failed, the message has the reason of that failure instead. For a transaction, the message names the
+        line that was refused first in time, or none.
         """
         settled = self.sent - len(self._pending)
-        first, written_after = self.sent + 1, 0
-        for number, delivery in enumerate(self._pending, settled + 1):
-            failed = _failure_of(delivery)
-            if failed is not None and number < first:
-                first, error = number, failed
-            written_after += failed is None and number > first
-        what = f"line {first}: {error}"
+        failures = {
+            number: failed
+            for number, delivery in enumerate(self._pending, settled + 1)
+            if (failed := _failure_of(delivery)) is not None
+        }
+        written = self.sent - len(failures)
+        failures[self.sent + 1] = error
         if in_transaction:
-            return f"{what}. The transaction is aborted: no line is written"
+            return f"{_cause(failures)}. The transaction is aborted: no line is written"
+        first = next(iter(failures))
+        what = f"line {first}: {failures[first]}"
         remedy = "use --txn ID to write either all lines or none"
-        if written_after:
-            written = first - 1 + written_after
+        if not all(map(_is_refusal, failures.values())):
+            known = f" At least {written} line{' is' if written == 1 else 's are'} written." if written else ""
+            return f"{what}.{known} Line {first} and later ones may or may not be written: {remedy}"
+        if written_after := written - (first - 1):
             return f"{what}. {written} other lines are written, {written_after} of them after line {first}: {remedy}"
         if first == 1:
             return f"{what}. No line is known to be written"
-        return f"{what}. Only the {first - 1} lines before it are known to be written: continue with it, or {remedy}"
+        return f"{what}. Only the {written} lines before it are known to be written: continue with it, or {remedy}"
+
+
+def _cause(failures: dict[int, KafkaError]) -> str:
+    """Return why a transaction has failed, after the line that was refused first in time, if it is known.
+
+    `failures` has the failures of lines in the order of the lines. The first failure in time makes other lines fail,
+    some with an AbortableError that has its code and message, and others with errors of their own: for example, a batch
+    that is too large is then not split any more.
+    """
+    from ..client.errors import AbortableError
+
+    refused = {number: error for number, error in failures.items() if _is_refusal(error)}
+    errors = [*failures.values()]
+    cause = next((error for error in errors if isinstance(error, AbortableError)), None)
+    reasons = {(error.code, error.message) for error in ([*refused.values()] if cause is None else [cause])}
+    for number, error in refused.items():
+        if reasons == {(error.code, error.message)}:
+            return f"line {number}: {error}"
+    return str(cause or errors[0])
+
+
+def _is_refusal(error: KafkaError) -> bool:
+    """Return whether an error means that the client or the broker has refused the record, so that it is not written."""
+    from ..client.errors import AuthorizationError, InvalidTopicError, RecordTooLargeError
+    from ..protocol.errors import ErrorCode
+
+    return isinstance(error, RecordTooLargeError | AuthorizationError | InvalidTopicError) or error.code in (
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.POLICY_VIOLATION,
+    )
 
 
 def _failure_of(delivery: Delivery) -> KafkaError | None:

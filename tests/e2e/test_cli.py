@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import struct
 import subprocess
@@ -18,8 +20,12 @@ from pathlib import Path
 import pytest
 from oncelog import Producer
 from oncelog.cli.produce import PROGRESS_EVERY
+from oncelog.client.producer.partitioner import partition_for_key
+from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.produce import ProduceRequest, ProduceResponse
 from support.broker import BrokerProcess
 from support.command_line import ONCELOG, Run, command_line, done, done_json, failed, run_command
+from support.proxy import FaultProxy
 from support.wire import eventually
 
 
@@ -31,6 +37,29 @@ def oncelog(bootstrap: str) -> Run:
 
 def read_all(oncelog: Run, topic: str, *options: str) -> list[str]:
     return done(oncelog("consume", topic, "--from-beginning", "--until-end", *options)).splitlines()
+
+
+def run_in_process(*arguments: str, lines: str, address: str) -> subprocess.CompletedProcess[str]:
+    """Run the command against the broker at `address`, in a new process, so that threads can call this."""
+    words = [*ONCELOG, *arguments, "--bootstrap", address]
+    return subprocess.run(words, input=lines, capture_output=True, text=True, timeout=60, check=False)
+
+
+def keys_of_two_partitions() -> tuple[str, str]:
+    """Return keys that go to the partitions 0 and 1 of two."""
+    first, second = (next(key for key in "abcdefgh" if partition_for_key(key.encode(), 2) == one) for one in (0, 1))
+    return first, second
+
+
+def partly(code: ErrorCode, *, partition: int) -> Callable[[ProduceResponse], None]:
+    """Return a function that puts an error for one partition into a response to Produce."""
+
+    def change(response: ProduceResponse) -> None:
+        for result in response.responses[0].partition_responses:
+            if result.index == partition:
+                result.error_code = code
+
+    return change
 
 
 # ---- topics
@@ -256,6 +285,70 @@ def test_the_first_failure_ends_a_command_and_its_error_says_what_is_written(
         assert f"{len(lines)} other lines are written, {len(lines) - 1} of them after line 2: use --txn ID" in reported
     else:
         assert "Only the 1 lines before it are known to be written" in reported
+
+
+async def test_lines_that_may_be_written_are_not_to_be_sent_again(
+    bootstrap: str, fresh_name: Callable[[str], str], oncelog: Run
+) -> None:
+    topic = fresh_name("doubtful")
+    done(oncelog("topic", "create", topic, "--partitions", "2"))
+    first, second = keys_of_two_partitions()
+    async with FaultProxy(bootstrap) as proxy:
+        # The broker has written the records of this partition, but its response does not say so.
+        proxy.change(ProduceRequest, partly(ErrorCode.UNKNOWN_SERVER_ERROR, partition=1), times=1_000_000)
+        result = await asyncio.to_thread(
+            run_in_process,
+            *("produce", topic, "--key-separator", ":"),
+            lines=f"{first}:a\n{second}:b\n",
+            address=proxy.address,
+        )
+    failed(
+        result,
+        "oncelog: line 2: UNKNOWN_SERVER_ERROR",
+        "At least 1 line is written. Line 2 and later ones may or may not be written: use --txn ID",
+    )
+    assert "continue with it" not in result.stderr
+    assert sorted(read_all(oncelog, topic)) == ["a", "b"], "line 2 would be written twice"
+
+
+async def test_a_failed_transaction_names_the_line_that_was_refused(
+    bootstrap: str, fresh_name: Callable[[str], str], oncelog: Run
+) -> None:
+    topic = fresh_name("refused")
+    done(oncelog("topic", "create", topic, "--partitions", "2", "--config", "max.message.bytes=1000"))
+    refused, waiting = keys_of_two_partitions()
+    async with FaultProxy(bootstrap) as proxy:
+        # Line 1 would be sent again, if line 2 were not refused meanwhile.
+        proxy.change(ProduceRequest, partly(ErrorCode.NOT_LEADER_OR_FOLLOWER, partition=1), times=1_000_000)
+        result = await asyncio.to_thread(
+            run_in_process,
+            *("produce", topic, "--txn", topic, "--key-separator", ":"),
+            lines=f"{waiting}:first\n{refused}:{'x' * 2000}\n",
+            address=proxy.address,
+        )
+    failed(result, "oncelog: line 2: MESSAGE_TOO_LARGE: ", "The transaction is aborted: no line is written")
+
+
+def test_a_transaction_that_is_fenced_names_no_line(
+    bootstrap: str, fresh_name: Callable[[str], str], oncelog: Run
+) -> None:
+    topic = fresh_name("fenced")
+    done(oncelog("topic", "create", topic, "--partitions", "1"))
+    with subprocess.Popen(
+        [*ONCELOG, "produce", topic, "--txn", topic, "--bootstrap", bootstrap],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write("first\n")
+        process.stdin.flush()
+        while not read_all(oncelog, topic, "--isolation", "read_uncommitted"):
+            assert process.poll() is None
+        done(oncelog("txn", "fence", topic, "--yes"))
+        _, reported = process.communicate("second\n", timeout=60)
+    assert process.returncode == 1
+    assert re.match(r"oncelog: [A-Z_]+: .*The transaction is aborted: no line is written", reported), reported
 
 
 def test_a_failed_transaction_names_the_line_and_writes_none(oncelog: Run, fresh_name: Callable[[str], str]) -> None:
