@@ -49,6 +49,9 @@ log = logging.getLogger(__name__)
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 
+_NOT_OPEN: Final = (ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE)
+"""The codes with which brokers refuse a batch after the end of the transaction, with transaction.version 1."""
+
 
 class RetriedTaskError(RuntimeError):
     """Spark runs a task a second time. The records of the first attempt cannot be removed separately."""
@@ -109,8 +112,9 @@ class TaskWritten(WriterCommitMessage):
     written: dict[TopicPartition, Written] = field(default_factory=dict)
     failure: str = ""
     """Why the task has failed: its error and traceback, as text. Empty if the task has succeeded."""
-    fenced: bool = False
-    """Whether the task has failed because another producer, or another task's abort, has fenced it."""
+    transaction_ended: bool = False
+    """Whether the task has failed because the transaction had ended: another task's abort, or another producer, has
+    ended it."""
 
 
 class _Writer:
@@ -279,8 +283,10 @@ class _Writer:
                 self._check_first_attempt(context)
                 message.written = self._produce(batches, attempt, context.partitionId())
         except (KafkaError, RowError) as error:
-            message.failure, message.fenced = traceback.format_exc(), isinstance(error, TakenOverError)
-            if not message.fenced:
+            taken_over = isinstance(error, TakenOverError)
+            message.failure = traceback.format_exc()
+            message.transaction_ended = taken_over or (isinstance(error, KafkaError) and error.code in _NOT_OPEN)
+            if not taken_over:
                 self._stop_other_tasks(attempt)
         return message
 
@@ -334,7 +340,7 @@ class _Writer:
     def decide(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Commit the batch. If this raises, Spark calls abort."""
         done = [one for one in messages if isinstance(one, TaskWritten)]
-        if failed := sorted((one for one in done if one.failure), key=lambda one: one.fenced):
+        if failed := sorted((one for one in done if one.failure), key=lambda one: one.transaction_ended):
             raise TaskFailedError(failed[0].task, failed[0].failure)
         wanted = (done[0].attempt, batch_id, done[0].skipped) if done else None
         if len(done) != len(messages) or any((one.attempt, one.batch_id, one.skipped) != wanted for one in done):

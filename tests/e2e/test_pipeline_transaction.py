@@ -19,6 +19,8 @@ from oncelog import Admin, Consumer, NewTopic, TopicPartition  # noqa: E402
 from oncelog.client.cluster import Cluster  # noqa: E402
 from oncelog.client.config import ProducerConfig  # noqa: E402
 from oncelog.client.errors import ProducerFencedError, UnsupportedVersionError  # noqa: E402
+from oncelog.client.producer.transaction_calls import TransactionCalls  # noqa: E402
+from oncelog.client.producer.transaction_state import State  # noqa: E402
 from oncelog.pipeline.arrow.encoder import Payload, encode  # noqa: E402
 from oncelog.pipeline.sink import attempts  # noqa: E402
 from oncelog.pipeline.sink.checkpoint import LocalNotes  # noqa: E402
@@ -34,10 +36,12 @@ from oncelog.pipeline.sink.transaction import (  # noqa: E402
     SupersededError,
     TakenOverError,
     UnclaimedPartitionsError,
+    resumed,
 )
-from oncelog.pipeline.sink.writer import StreamWriter  # noqa: E402
+from oncelog.pipeline.sink.writer import BatchWriter, StreamWriter, TaskFailedError, TaskWritten  # noqa: E402
 from oncelog.protocol.errors import ErrorCode, KafkaError  # noqa: E402
 from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse  # noqa: E402
+from pyspark import TaskContext  # noqa: E402
 from pyspark.sql.types import StructType  # noqa: E402
 from support.proxy import FaultProxy  # noqa: E402
 
@@ -245,6 +249,35 @@ async def test_what_a_task_sends_after_the_abort_is_never_committed(world: World
             await world.written(zombie, 0, ["late"])
     assert await world.nothing_is_open()
     await assert_the_next_attempt_alone_is_seen(world, version)
+
+
+async def test_a_task_whose_transaction_another_task_has_ended_does_not_hide_the_other_s_failure(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With transaction.version 1, the abort of a task ends the transaction before it fences the other tasks."""
+    writer = BatchWriter(
+        SinkSettings({**world.options, "topic": world.topic}, StructType().add("value", "string"), streaming=False)
+    )
+    writer.attempt = attempt = await world.begin(version=1)
+
+    def ended_meanwhile() -> Iterator[Any]:
+        rows = pa.record_batch({"value": pa.array([b"x"]), "partition": pa.array([0], pa.int32())})
+        yield rows
+        with writer.settings.open() as kafka:
+            calls = TransactionCalls(kafka.cluster, resumed(attempt), 60_000, 20.0)
+            calls._manager.become(State.ABORTING_TRANSACTION)
+            kafka.run(calls.end(committed=False))
+        yield rows
+
+    context = TaskContext()
+    context._partitionId = context._attemptNumber = 0
+    monkeypatch.setattr(TaskContext, "_taskContext", context)
+    message = await asyncio.to_thread(writer.write_rows, ended_meanwhile(), "the query", 0)
+    assert message.failure
+    cause = TaskWritten(attempt, 1, "the query", 0, failure="oncelog.pipeline.sink.rows.RowError: bad\n")
+    with pytest.raises(TaskFailedError, match=r"task 1 has failed, .*\noncelog\.pipeline\.sink\.rows\.RowError: bad"):
+        writer.decide([message, cause], 0)
+    assert await world.committed() == []
 
 
 @versions

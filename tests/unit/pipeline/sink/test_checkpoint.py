@@ -304,7 +304,7 @@ def test_a_commit_with_a_failed_task_raises_the_failure_that_was_not_a_consequen
     written = {TopicPartition("t", 0): Written(1, conflict=False)}
     messages = [
         TaskWritten(writer.attempt, 0, "query", 0, "plan", written=written),
-        TaskWritten(writer.attempt, 1, "query", 0, "plan", failure="TakenOverError: fenced\n", fenced=True),
+        TaskWritten(writer.attempt, 1, "query", 0, "plan", failure="TakenOverError: fenced\n", transaction_ended=True),
         TaskWritten(writer.attempt, 2, "query", 0, "plan", failure="oncelog.pipeline.sink.rows.RowError: bad\n"),
     ]
     with pytest.raises(TaskFailedError, match=r"task 2 has failed, .*\noncelog\.pipeline\.sink\.rows\.RowError: bad"):
