@@ -36,9 +36,12 @@ PLAN: Final = "oncelog.plan"
 
 RUN: Final = "oncelog.run"
 DONE: Final = "oncelog.done"
-"""Options with which `write_stream` describes the start of a query to the sink."""
+"""Options with which `write_stream` describes the start of a query to the sink. Jobs give RUN to batch writes, too."""
 
-_PRIVATE: Final = frozenset({QUERY, BATCH, PLAN, RUN, DONE})
+WRITE: Final = "oncelog.write"
+"""Option with which a job names a batch write that has no writeId."""
+
+_PRIVATE: Final = frozenset({QUERY, BATCH, PLAN, RUN, DONE, WRITE})
 
 _NOT_OFFERED: Final = {
     "minoffsetspertrigger": "use maxOffsetsPerTrigger, and a trigger interval to gather more",

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
+from .failures import is_gone, reason
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -20,6 +22,7 @@ class BatchWrite:
         """The group of the write's Spark jobs."""
         self._spark = spark
         self._end: Future[None] = Future()
+        self._stopped = self._raised = False
         threading.Thread(target=self._run, args=(write,), name="batch write", daemon=True).start()
 
     @property
@@ -29,13 +32,29 @@ class BatchWrite:
 
     def result(self) -> None:
         """Wait for the end of the write. Raises the error of a failed write."""
+        self._raised = True
         self._end.result()
 
     def stop(self, timeout_s: float) -> None:
         """Cancel the write, and wait up to `timeout_s` until Spark has aborted it. Raises Spark's errors."""
+        self._stopped = self.is_active or is_gone(self._spark)
         context: Any = self._spark.sparkContext._jsc.sc()
         context.cancelJobGroupAndFutureJobs(self.group)  # the write may still be about to begin its first job
         wait([self._end], timeout_s)
+
+    def outcome(self, committed: bool | None) -> str:
+        """Return what became of the write, or "" if `result` has already raised the error of a write that failed.
+
+        `committed` says whether the rows are committed in Kafka. It is None if that is unknown, or for other formats.
+        """
+        if committed:
+            return "the batch write is committed"
+        rows = "" if committed is None else ", and nothing is written"
+        if self._stopped or self.is_active:
+            return f"the batch write was stopped{rows}"
+        if (error := self._end.exception()) is None:
+            return "the batch write is complete"
+        return "" if self._raised else f"the batch write has failed{rows}: {reason(str(error))}"
 
     def _run(self, write: Callable[[], None]) -> None:
         try:

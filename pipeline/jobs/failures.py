@@ -130,7 +130,8 @@ def as_job_error(where: str, kinds: tuple[type[Exception], ...] = ()) -> Iterato
         raise
     except PySparkException as error:
         line = reason(_entry(str(error)))
-        raise JobError(f"{where}: {final(line) or line}") from error
+        kind = JobSupersededError if is_superseded(line) else JobError
+        raise kind(f"{where}: {final(line) or line}") from error
     except Py4JError as error:
         raise JobError(f"{where}: {reason(str(getattr(error, 'java_exception', None) or error))}") from error
     except SupersededError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING
 from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import functions as sf
 
-from ..options import NAME
+from ..options import NAME, RUN, WRITE
 from ..sink.frames import write, write_stream
+from ..sink.ownership import take_over
+from ..sink.settings import SinkSettings
 from .batch_write import BatchWrite
 from .failures import as_job_error
 from .json_values import columns_of
@@ -32,6 +35,7 @@ class JobFrames:
         self.job = job
         self.frames: dict[str, DataFrame] = {}
         self._spark = spark
+        self._id = uuid.uuid4().hex
         for source in job.sources:
             with as_job_error(f"source {source.name!r}"):
                 self._add(source.name, self._source(source), source.watermark)
@@ -56,16 +60,23 @@ class JobFrames:
         return frame
 
     def options(self, sink: Sink) -> dict[str, str]:
-        """Return all options of a sink, including the checkpoint of a streaming query."""
+        """Return all options of a sink, including the checkpoint of a streaming query or the name of a batch write."""
         options = {**(self.job.options if sink.format == NAME else {}), **sink.options}
         if self.of(sink).isStreaming:
             options["checkpointLocation"] = f"{self.job.checkpoint}/{sink.name}"
+        elif sink.format == NAME:
+            options[WRITE] = f"{self._id}-{sink.name}"
         return options
 
     def start(self, sink: Sink) -> StreamingQuery | BatchWrite:
-        """Start the query of a streaming frame, or the write of a batch frame."""
+        """Start the query of a streaming frame, or the write of a batch frame.
+
+        An oncelog sink is then owned by this process, so that `let_go` can end its transaction without Spark.
+        """
         frame, options = self.of(sink), self.options(sink)
         if not frame.isStreaming:
+            if sink.format == NAME:
+                options[RUN] = take_over(SinkSettings(options, frame.schema, streaming=False)).run
             return BatchWrite(self._spark, lambda: self._write(frame, sink, options))
         writer: DataStreamWriter
         if sink.format == NAME:

@@ -19,6 +19,7 @@ from ...protocol.errors import KafkaError
 from ..options import NAME
 from ..sink.ownership import let_go
 from ..sink.settings import SinkSettings
+from ..sink.transaction import SupersededError
 from .batch_write import BatchWrite
 from .checks import PROBE_S, SilenceWatch
 from .failures import (
@@ -44,18 +45,16 @@ T = TypeVar("T")
 
 POLL_S: Final = 0.2
 STOP_S: Final = 3.0
-"""The time limit in seconds for stopping the queries, and again for ending their open transactions afterwards.
-
-A batch write may take both times, because Spark ends its transaction.
-"""
+"""The time limit in seconds for stopping the queries, and again for ending their open transactions afterwards."""
 
 
 class _Running:
-    """A sink, and its query or batch write."""
+    """A sink, and its query or batch write. An oncelog sink has `settings`, with which its transaction can be ended."""
 
-    def __init__(self, sink: Sink, query: StreamingQuery | BatchWrite | None) -> None:
+    def __init__(self, sink: Sink, settings: SinkSettings | None) -> None:
         self.sink = sink
-        self.query = query
+        self.settings = settings
+        self.query: StreamingQuery | BatchWrite | None = None
         self.last_batch = -1
         self.waiting = Waiting(time.monotonic(), FIRST_S)
         self.restarts: deque[float] = deque()
@@ -119,13 +118,13 @@ class JobRunner:
             for sink in self._job.sinks:
                 if self.stopping:
                     break
-                running.append(_Running(sink, None))
+                running.append(_Running(sink, settings.get(sink.name)))
                 self._start(running[-1])
             while not self.stopping and self._look(running):
                 self._watch.look()
                 self._pause(POLL_S)
         finally:
-            self._end(running, settings)
+            self._end(running)
 
     def stop(self) -> None:
         """Make `run` return soon. Safe to call from a signal handler."""
@@ -166,9 +165,11 @@ class JobRunner:
                 doing = with_tasks(self.spark, write.group, "writing")
                 self._on_waiting(f"{one.sink.name}: waiting {waited:.0f} s for the batch write: {doing}")
             return True
-        one.query = None
+        if self.stopping:  # the signal to stop may have ended the write, too
+            return True
         with self._retrying(one):
             write.result()
+            one.query = None
         return one.query is not None
 
     def _report_progress(self, one: _Running, query: StreamingQuery) -> None:
@@ -253,35 +254,47 @@ class JobRunner:
             time.sleep(min(left, POLL_S))
 
     def _settings(self) -> dict[str, SinkSettings]:
-        """Return the settings of the streaming oncelog sinks by name. They are needed to end the transactions."""
+        """Return the settings of the oncelog sinks by name. They are needed to end the transactions."""
         found = {}
         for sink in self._job.sinks:
             frame = self.frames.of(sink)
-            if sink.format == NAME and frame.isStreaming:
+            if sink.format == NAME:
                 with as_job_error(f"sink {sink.name!r}"):
-                    found[sink.name] = SinkSettings(self.frames.options(sink), frame.schema, streaming=True)
+                    options = self.frames.options(sink)
+                    found[sink.name] = SinkSettings(options, frame.schema, streaming=frame.isStreaming)
         return found
 
-    def _end(self, running: list[_Running], settings: dict[str, SinkSettings]) -> None:
+    def _end(self, running: list[_Running]) -> None:
         """Stop all queries at the same time, then end their open transactions at the same time."""
         _at_once(_stop_query, [one.query for one in running if one.query is not None])
-        _at_once(self._close_transaction, [settings[one.sink.name] for one in running if one.sink.name in settings])
+        _at_once(self._let_go, running)
 
-    def _close_transaction(self, settings: SinkSettings) -> None:
-        """Abort the transaction that an interrupted batch left open, so that readers need not wait for its timeout."""
-        try:
-            let_go(settings, STOP_S)
-        except KafkaError as error:
-            self._on_notice(
-                f"{settings.transactional_id}: an open transaction could not be aborted ({error}). It ends at its "
-                "timeout, or when the job starts again"
-            )
+    def _let_go(self, one: _Running) -> None:
+        """End the transaction that a sink left open, and report what became of a batch write.
+
+        Readers would otherwise wait until the timeout of the transaction.
+        """
+        write = one.query if isinstance(one.query, BatchWrite) else None
+        committed = None
+        if one.settings is not None and (one.settings.streaming or write is not None):
+            try:
+                state = let_go(one.settings, STOP_S)
+                committed = state is not None and state.owner == one.settings.write
+            except SupersededError:
+                pass  # the newer driver has ended the transaction
+            except KafkaError as error:
+                self._on_notice(
+                    f"{one.settings.transactional_id}: an open transaction could not be aborted ({error}). It ends at "
+                    f"its timeout, or with `oncelog txn fence {one.settings.transactional_id}`"
+                )
+        if write is not None and (outcome := write.outcome(committed)):
+            self._on_notice(f"{one.sink.name}: {outcome}")
 
 
 def _stop_query(query: StreamingQuery | BatchWrite) -> None:
     with contextlib.suppress(*SPARK_FAILURES):
         if isinstance(query, BatchWrite):
-            query.stop(2 * STOP_S)
+            query.stop(STOP_S)
         else:
             query.stop()
 

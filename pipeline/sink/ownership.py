@@ -13,7 +13,7 @@ from ...client.errors import ConfigError, IllegalStateError
 from ..blocking import BlockingCluster
 from .checkpoint import Notes, done_and_pending
 from .settings import SinkSettings
-from .transaction import Record, SinkTransaction, SupersededError
+from .transaction import Record, SinkState, SinkTransaction, SupersededError
 
 FIRST_BATCH: Final = (
     "the checkpoint has a plan of batch 0 and no note that the batch is done, but Kafka has no state of this query, so "
@@ -76,17 +76,19 @@ def take_over(settings: SinkSettings, notes: Notes | None = None, timeout_s: flo
     return start._replace(run=run)
 
 
-def let_go(settings: SinkSettings, timeout_s: float) -> None:
-    """End the transaction that this process left open, unless a newer driver owns the query. Raises KafkaError."""
+def let_go(settings: SinkSettings, timeout_s: float) -> SinkState | None:
+    """End the transaction that this process left open, and return the state that was committed last.
+
+    A transaction whose commit was requested is committed. If this process does not own the query, nothing is done, and
+    the result is None. Raises KafkaError: SupersededError if a newer driver owns the query, and so has ended the
+    transaction.
+    """
     run = _runs.get(_key(settings))
     if not run:
-        return
+        return None
     with BlockingCluster(settings.config, timeout_s) as kafka:
         transaction = SinkTransaction(kafka.cluster, settings.config)
-        try:
-            kafka.run(transaction.begin(settings.transactional_id, settings.state_topic, run))
-        except SupersededError:
-            return  # the newer driver's claim has ended the transaction
+        return kafka.run(transaction.begin(settings.transactional_id, settings.state_topic, run)).state
 
 
 def _key(settings: SinkSettings) -> tuple[str, str]:

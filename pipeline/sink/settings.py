@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from ...client.config import ProducerConfig
 from ...client.errors import ConfigError
 from ..blocking import BlockingCluster
-from ..options import BATCH, DONE, PLAN, QUERY, RUN, SinkOptions
+from ..options import BATCH, DONE, PLAN, QUERY, RUN, WRITE, SinkOptions
 from .checkpoint import normalised
 from .produce import CLIENT_DEFAULTS
 from .rows import check_columns
@@ -28,12 +28,15 @@ class SinkSettings:
         self.state_topic = options.state_topic
         self.adopt = options.adopt_query
         self.write_id = options.write_id
+        self.write = self.write_id or options.of_query(WRITE) or str(uuid.uuid4())
+        """The name of a batch write, which is the owner of its state. Random without a writeId."""
         self.query, self.batch_id = options.of_query(QUERY), options.number_of_query(BATCH)
         """The query and the number of a stream's micro-batch that Spark writes as a batch."""
         self.plan = options.of_query(PLAN)
         """Digest of this micro-batch's plan, as the driver has read it."""
         self.run, self.done = options.of_query(RUN), options.number_of_query(DONE)
-        """The start of the query, and the newest batch that was done at that time. Empty without `write_stream`."""
+        """The start of the query or of a job's batch write, and the newest batch that was done at that time. Empty
+        without `write_stream` or a job."""
         streaming = streaming or bool(self.query)
         self.streaming = streaming
         self.checkpoint = options.of_spark("checkpointLocation") if streaming else ""
@@ -44,9 +47,9 @@ class SinkSettings:
             raise ConfigError(
                 "transactionalId",
                 f"and writeId cannot be combined: the state of a write is stored under its own transactional id, "
-                f"{_of_write(self.write_id)!r}, or a second write would replace the first one's state",
+                f"{_of_write(self.write)!r}, or a second write would replace the first one's state",
             )
-        self.transactional_id = named or (_of_checkpoint(self.checkpoint) if streaming else _of_write(self.write_id))
+        self.transactional_id = named or (_of_checkpoint(self.checkpoint) if streaming else _of_write(self.write))
         check_columns(schema, self.topic, self.headers)
 
     @property
@@ -70,6 +73,6 @@ def _of_checkpoint(location: str) -> str:
     return f"oncelog-query-{hashlib.sha256(normalised(location).encode()).hexdigest()[:32]}"
 
 
-def _of_write(write_id: str) -> str:
-    """Return the transactional id of a batch write: from its writeId, or random without one."""
-    return f"oncelog-write-{write_id or uuid.uuid4()}"
+def _of_write(write: str) -> str:
+    """Return the transactional id of a batch write, which is derived from its name."""
+    return f"oncelog-write-{write}"

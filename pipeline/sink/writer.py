@@ -150,7 +150,7 @@ class _Writer:
         name, topic = settings.transactional_id, settings.state_topic
         transaction = SinkTransaction(kafka.cluster, settings.config)
         if not settings.streaming:
-            return kafka.run(transaction.begin(name, topic))
+            return kafka.run(transaction.begin(name, topic, settings.run))
         mine = attempts.last_run(name)
         # Without `write_stream`, the driver has one run, which begins with its first batch.
         run = settings.run or mine or self._claimed(kafka, transaction)
@@ -418,11 +418,10 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
-        assert self.attempt is not None
         settings = self.settings
         if settings.query and settings.batch_id is not None:
             return self.write_rows(iterator, settings.query, settings.batch_id)
-        return self.write_rows(iterator, settings.write_id or self.attempt.transactional_id, 0)
+        return self.write_rows(iterator, settings.write, 0)
 
     def is_committed(self, query: str, batch_id: int) -> bool:
         """Return whether an earlier write with the same writeId, or the batch of a stream, is committed already."""

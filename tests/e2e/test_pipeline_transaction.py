@@ -513,7 +513,8 @@ async def test_a_driver_that_ends_leaves_the_newer_one_s_transaction(world: Worl
     await asyncio.to_thread(take_over, settings)
     newer = await world.sink.begin(world.query, STATE_TOPIC, await world.claim())
     await world.task(newer, 0, ["new"])
-    await asyncio.to_thread(let_go, settings, 10.0)
+    with pytest.raises(SupersededError):
+        await asyncio.to_thread(let_go, settings, 10.0)
     await world.commit(newer, 0, 0)
     assert await world.committed() == ["new"]
 

@@ -8,15 +8,17 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from oncelog.demo.processes import free_port
 from oncelog.pipeline.jobs import runner as runner_module
 from oncelog.pipeline.jobs import spec
+from oncelog.pipeline.jobs.batch_write import BatchWrite
 from oncelog.pipeline.jobs.progress import Progress
 from oncelog.pipeline.jobs.runner import JobRunner
 from oncelog.pipeline.jobs.spec import JobError
@@ -364,18 +366,127 @@ def test_a_batch_write_is_stopped_and_other_sinks_run_meanwhile(
         runner.stop()
 
     waited: list[str] = []
+    noticed: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner_module, "FIRST_S", 0.0)
         runner = JobRunner(
             spark,
             spec.load(tmp_path / "job.toml"),
             on_progress=stop_when_the_write_has_begun,
+            on_notice=noticed.append,
             on_waiting=waited.append,
         )
         runner.run()
     assert topics.values(out) == ["a", "b"]
     assert topics.records(batch) == [], "its transaction is aborted"
     assert any(re.match(r"slow: waiting \d+ s for the batch write: writing", line) for line in waited)
+    assert noticed == ["slow: the batch write was stopped, and nothing is written"]
+
+
+def test_a_batch_write_that_spark_does_not_stop_in_time_leaves_no_transaction_open(
+    spark: SparkSession, topics: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = batch_and_stream(topics, tmp_path, "spark.range(200000).selectExpr('cast(id AS string) AS value')")
+    monkeypatch.setattr(runner_module, "_stop_query", lambda query: None if type(query) is BatchWrite else query.stop())
+    noticed: list[str] = []
+
+    def stop_when_the_write_has_begun(progress: Progress) -> None:
+        topics.wait_until(lambda: topics.end_of(job.batch) > 0)
+        runner.stop()
+
+    runner = JobRunner(spark, spec.load(job.path), on_progress=stop_when_the_write_has_begun, on_notice=noticed.append)
+    runner.run()
+    assert topics.records(job.batch) == []
+    assert noticed == ["batch: the batch write was stopped, and nothing is written"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "outcome"),
+    [
+        ("spark.range(3).selectExpr('cast(id AS string) AS value')", "the batch write is committed"),
+        (
+            f"spark.range(3).selectExpr('CAST(string(id) AS binary) AS value').selectExpr(*{HEADER_WITHOUT_KEY})",
+            "the batch write has failed, and nothing is written: oncelog.pipeline.sink.rows.RowError: a header in the ",
+        ),
+    ],
+)
+def test_a_stopped_job_reports_a_batch_write_that_has_just_ended(
+    spark: SparkSession, topics: Any, tmp_path: Path, rows: str, outcome: str
+) -> None:
+    job = batch_and_stream(topics, tmp_path, rows)
+    noticed: list[str] = []
+
+    def stop_when_the_write_has_ended(progress: Progress) -> None:
+        topics.wait_until(lambda: all(thread.name != "batch write" for thread in threading.enumerate()))
+        runner.stop()
+
+    runner = JobRunner(spark, spec.load(job.path), on_progress=stop_when_the_write_has_ended, on_notice=noticed.append)
+    runner._look_at_write = lambda one, write: True  # type: ignore[method-assign]  # the job has not looked yet
+    runner.run()
+    (notice,) = noticed
+    assert notice.startswith(f"batch: {outcome}")
+    assert topics.values(job.batch) == (["0", "1", "2"] if "committed" in outcome else [])
+
+
+class BatchAndStream(NamedTuple):
+    """A job that writes the batch frame `rows` to the topic `batch`, and a stream to another topic."""
+
+    path: Path
+    batch: str
+
+
+def batch_and_stream(topics: Any, directory: Path, rows: str, spark: str = "") -> BatchAndStream:
+    name, batch, out = topics.make("beside"), topics.make("batch"), topics.make("out")
+    topics.send(name, ["a", "b"])
+    module = f"rows_of_{batch}".replace("-", "_")  # modules are imported once
+    (directory / f"{module}.py").write_text(f"def rows(spark, frames):\n    return {rows}\n")
+    text = LEAST.replace('"t"', f'"{name}", startingOffsets = "earliest"').replace('"c"', f'"{directory}/checkpoint"')
+    (directory / "job.toml").write_text(
+        text.replace(
+            "[[sink]]",
+            f'[[transform]]\nname = "rows"\npython = "{module}:rows"\n'
+            # One request for each record: many rows take a long time.
+            f'[[sink]]\nname = "batch"\nfrom = "rows"\ntasks = 1\n'
+            f'options = {{ topic = "{batch}", "kafka.batch.size" = "1" }}\n'
+            "[[sink]]",
+        )
+        + f'options = {{ topic = "{out}" }}\n[options]\n"kafka.bootstrap.servers" = "{topics.bootstrap}"\n{spark}'
+    )
+    return BatchAndStream(directory / "job.toml", batch)
+
+
+@pytest.mark.parametrize("who", ["all", pytest.param("jvm", marks=pytest.mark.slow)])
+def test_a_batch_write_whose_jvm_has_ended_leaves_no_transaction_open(topics: Any, tmp_path: Path, who: str) -> None:
+    """As a service manager stops a job, which signals all processes, and as the system kills one that needs memory."""
+    job = batch_and_stream(
+        topics,
+        tmp_path,
+        "spark.range(2000000).selectExpr('cast(id AS string) AS value')",
+        f'[spark]\n"spark.driver.extraJavaOptions" = "{QUICK}"\n',
+    )
+    command = [sys.executable, "-m", "oncelog.cli", "pipeline", "run", str(job.path), "--master=local[2]", "--quiet"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            topics.wait_until(lambda: topics.end_of(job.batch) > 0)
+            if who == "all":
+                os.killpg(process.pid, signal.SIGTERM)
+            else:
+                (jvm,) = children_named(process.pid, "java")
+                os.kill(jvm, signal.SIGKILL)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == (0 if who == "all" else 1)
+    assert "oncelog: batch: the batch write was stopped, and nothing is written\n" in errors
+    assert topics.records(job.batch) == []
+
+
+def children_named(process: int, name: str) -> list[int]:
+    """Return the ids of the child processes whose program has this name."""
+    stats = [path.read_text() for path in Path("/proc").glob("[0-9]*/stat")]
+    fields = [(stat.partition(" (")[0], stat.partition("(")[2].rpartition(")")) for stat in stats]
+    return [int(child) for child, (program, _, rest) in fields if program == name and rest.split()[1] == str(process)]
 
 
 def test_a_batch_write_that_fails_ends_the_job_with_the_reason(
