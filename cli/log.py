@@ -53,8 +53,9 @@ def dump(file: Path, with_records: bool, as_json: bool) -> int:
             header = read_batch_header(lead, whole=False) if len(lead) == HEADER_SIZE else None
             if header is None or position + header.size > size:
                 raise click.ClickException(
-                    f"{file} ends within the batch at byte {position}: {size - position} bytes are left. A broker"
-                    " removes an incomplete last batch when it starts. If it does not, use `oncelog log repair`."
+                    f"{file} ends within the batch at byte {position}: it contains only the first"
+                    f" {size - position} bytes of the batch. A broker removes an incomplete last batch when it starts."
+                    " If it does not, use `oncelog log repair`."
                 )
             batch = _read(segment, position, header.size)
             sound = verify_crc(batch, 0, header)

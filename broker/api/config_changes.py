@@ -1,8 +1,8 @@
 """Change the settings of topics and brokers for AlterConfigs and IncrementalAlterConfigs.
 
 A topic's own settings override the broker's, and a broker's dynamic settings override its configuration (KIP-226). A
-change is made to a copy of them. The resulting settings are checked together and then given to the metadata store.
-Either all changes to one resource are made or none.
+change is made to a copy of the settings. The resulting settings are checked together and then given to the metadata
+store. Either all changes to one resource are made, or none are.
 """
 
 from __future__ import annotations

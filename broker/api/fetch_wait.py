@@ -4,9 +4,10 @@ A wait ends exactly once: when enough data is available, when its time is up, wh
 waits for it, when its connection closes, or when the broker is stopping. The handler reads the records only when the
 response can be sent. When a log advances, the cost per wait does not depend on how many other logs the wait watches.
 
-Usually the waits of a log are looked at as soon as the log advances. If very many waits are due at the same time, the
-rest are looked at in the next turns of the event loop, a few of each log at a time. A wait that watches many logs stops
-watching them in slices. So the other clients are not delayed, however many waits and logs there are.
+Usually the waits of a log are looked at as soon as the log advances. If very many waits are due at the same time, only
+some are looked at immediately. The others are looked at in the next turns of the event loop, a few of each log at a
+time. When a wait on many logs ends, it stops watching them over several turns. So other clients are not delayed,
+however many waits and logs there are.
 """
 
 from __future__ import annotations

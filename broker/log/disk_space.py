@@ -76,9 +76,10 @@ class DiskSpace:
             )
 
     def _grant(self, size: int, kept: int, setting: str) -> int:
-        """Read the free space and return how many bytes may be written before it is read again.
+        """Read the free space and return how many bytes may be written before the free space must be read again.
 
-        Raise KAFKA_STORAGE_ERROR if `size` bytes would use the `kept` bytes, which `setting` reserves.
+        Raise KAFKA_STORAGE_ERROR if writing `size` bytes would leave less free space than the `kept` bytes that
+        `setting` reserves.
         """
         try:
             available = self._fs.free_space(self._directory) - kept

@@ -70,7 +70,7 @@ class Log(Protocol):
 
     @property
     def name(self) -> str:
-        """The topic and the partition, for messages."""
+        """The topic and the partition, as log and error messages name them."""
 
     @property
     def config(self) -> LogConfig: ...
@@ -255,7 +255,7 @@ class Logs(Protocol):
 
     @property
     def path(self) -> str:
-        """The place where the logs are stored, for messages."""
+        """The place where the logs are stored, as log and error messages name it."""
 
     @property
     def crowding(self) -> Crowding:

@@ -123,7 +123,7 @@ class Metadata(Protocol):
         """Return a user's credential for a SCRAM mechanism, or None."""
 
     def scram_iterations(self, mechanism: str) -> Mapping[int, int]:
-        """Return the number of credentials of a SCRAM mechanism by their number of iterations."""
+        """Return how many credentials of a SCRAM mechanism there are for each iteration count."""
 
     def has_room_for_user(self, user: str, limit: int) -> bool:
         """Return whether a user may get a credential without exceeding `limit` users, including those being stored."""

@@ -176,7 +176,7 @@ class MetadataStore:
         return self.scram_users.get(user, {}).get(mechanism)
 
     def scram_iterations(self, mechanism: str) -> Mapping[int, int]:
-        """Return the number of credentials of a SCRAM mechanism by their number of iterations."""
+        """Return how many credentials of a SCRAM mechanism there are for each iteration count."""
         return self._scram_iterations[mechanism]
 
     @property

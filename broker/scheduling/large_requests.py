@@ -68,7 +68,7 @@ class Slot:
         if requests._waiting >= requests._most_waiting:
             raise KafkaError(
                 ErrorCode.CONCURRENT_TRANSACTIONS,
-                f"{requests._waiting} large requests already wait for transactions, as many as"
+                f"{requests._waiting} large requests are already waiting for transactions, as many as"
                 " max.concurrent.large.requests allows. Send the request again later.",
             )
         requests._waiting += 1

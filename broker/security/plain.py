@@ -97,6 +97,6 @@ class PlainExchange:
         except (OSError, ValueError) as error:
             raise LoginRefused(_WRONG, f"the users of PLAIN cannot be read: {error}") from error
         if not verified:
-            raise LoginRefused(_WRONG, f"wrong name or password of user {name!r}")
+            raise LoginRefused(_WRONG, f"wrong user name or password (user name {name!r})")
         self.proof = Proof(Principal("User", name))
         return b""

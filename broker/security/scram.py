@@ -30,7 +30,7 @@ class ScramUsers(Protocol):
         """Return a user's credential for a SCRAM mechanism, or None."""
 
     def scram_iterations(self, mechanism: str) -> Mapping[int, int]:
-        """Return the number of credentials of a SCRAM mechanism by their number of iterations."""
+        """Return how many credentials of a SCRAM mechanism there are for each iteration count."""
 
 
 class TokenLogins(Protocol):

@@ -107,7 +107,7 @@ def checked(value: str, lifetime_s: float, origin: str) -> Token:
     if not _TOKEN.fullmatch(value):
         raise _failed(f"{origin} returned a token with characters that are not allowed in a bearer token (RFC 6750)")
     if not math.isfinite(lifetime_s) or lifetime_s <= 0:
-        raise _failed(f"{origin} returned a token with a lifetime of {lifetime_s} s")
+        raise _failed(f"{origin} returned a token with a lifetime of {lifetime_s} s, which must be finite and above 0")
     return Token(value, lifetime_s)
 
 

@@ -168,7 +168,7 @@ class ProducerBatch(Outcome):
         self.payload = None
 
     def complete(self, base_offset: int, log_append_time: int) -> None:
-        """Set success: the broker has written the records, the first at `base_offset` (-1: unknown)."""
+        """Mark the batch as written: the broker has written the records, the first at `base_offset` (-1: unknown)."""
         self.base_offset = base_offset
         self.log_append_time = log_append_time
         self.finish()

@@ -37,7 +37,7 @@ class PollBoundary:
     """One transaction per batch."""
 
     def after_record(self, record: SourceRecord) -> End | None:
-        """Return None: a transaction never ends within a batch."""
+        """Return None, because a transaction never ends within a batch."""
         return None
 
     def after_batch(self) -> End | None:
@@ -61,7 +61,7 @@ class IntervalBoundary:
         self._next = clock() + interval_s
 
     def after_record(self, record: SourceRecord) -> End | None:
-        """Return None: a transaction never ends within a batch."""
+        """Return None, because a transaction never ends within a batch."""
         return None
 
     def after_batch(self) -> End | None:

@@ -38,7 +38,7 @@ class Stage(Protocol):
 
     @property
     def name(self) -> str:
-        """The stage's name in messages."""
+        """The stage's name in log and error messages."""
 
     def apply(self, record: SourceRecord) -> SourceRecord | None:
         """Return the changed record, or None to drop it."""

@@ -69,7 +69,7 @@ def last_decided(transactional_id: str) -> SinkState | None:
 
 
 def _write(transactional_id: str, attempt: Attempt | None, state: SinkState | None, run: str) -> None:
-    """Replace the file of a query. Delete files of drivers that have ended, after MAX_AGE_S. Failures are ignored."""
+    """Replace the file of a query, and delete those of ended drivers that are older than MAX_AGE_S. Ignore failures."""
     path = _path(transactional_id)
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, exist_ok=True)
