@@ -281,6 +281,8 @@ class TransactionCoordinator(TransactionCore):
                     entry.reopen(closed)  # the connection is closed, so that nobody may ever commit
                     raise
                 except KafkaError as error:
+                    if entry.closed is not closed:
+                        continue  # the transaction was decided meanwhile, so its current state is the answer
                     entry.reopen(closed)
                     identity = ProducerIdentity(producer_id, producer_epoch)
                     self.events.refused(

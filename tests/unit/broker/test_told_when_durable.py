@@ -263,6 +263,23 @@ def test_transaction_whose_records_may_be_lost_can_only_be_aborted() -> None:
         runner.run(run())
 
 
+def test_commit_whose_records_are_lost_after_an_abort_gets_the_answer_to_the_abort() -> None:
+    async def work(broker: BrokerNode) -> None:
+        coordinator = broker.transaction_coordinator
+        who = await open_transaction(broker, flushed=False)
+
+        async def aborted_meanwhile(metadata: object) -> None:
+            await coordinator.end_txn("id", *who, False, TV2)
+            raise KafkaError(ErrorCode.TRANSACTION_ABORTABLE)
+
+        coordinator._until_durable = aborted_meanwhile  # type: ignore[method-assign]
+        with pytest.raises(KafkaError) as refused:
+            await begin_commit(broker, who)
+        assert refused.value.code is ErrorCode.INVALID_TXN_STATE
+
+    on_a_slow_disk(work)
+
+
 def begin_commit(
     broker: BrokerNode, who: tuple[int, int], version: TransactionVersion = TV2
 ) -> asyncio.Future[ProducerIdentity]:
