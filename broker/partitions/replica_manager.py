@@ -115,6 +115,10 @@ class ReplicaManager:
                     remedy="the topic is not in the metadata, so the partition is kept but not served;"
                     " move its directory away",
                 )
+        for name, index in self._log_manager.offline:  # damaged directories
+            topic = self._metadata.topic(name)
+            if name not in deleting and name != METADATA_TOPIC and (topic is None or index >= topic.partitions):
+                self._strays.add(name)
         for log in self._log_manager.read_only.values():
             self._note_leader_epoch(log)
         for key in list(self._log_manager.lost):

@@ -122,12 +122,17 @@ async def test_a_deletion_is_finished_for_partitions_on_disk_that_its_record_lac
             assert (await wire.produce("half", batch(b"new"), partition=index)).base_offset == 0
 
 
-async def test_a_topic_does_not_grow_into_directories_of_an_unknown_topic(tmp_path: Path) -> None:
+@pytest.mark.parametrize("readable", [True, False])
+async def test_a_topic_does_not_grow_into_directories_of_an_unknown_topic(tmp_path: Path, readable: bool) -> None:
     async with broker_on(tmp_path) as (broker, wire):
         await wire.create_topic("grown", 1)
         await wire.create_topic("other", 3)
         await wire.produce("other", batch(b"foreign"), partition=2)
-    (tmp_path / "other-2").rename(tmp_path / "grown-2")
+    if readable:
+        (tmp_path / "other-2").rename(tmp_path / "grown-2")
+    else:
+        (tmp_path / "other-2").rename(tmp_path / "moved")
+        (tmp_path / "grown-2").symlink_to("moved")
     async with broker_on(tmp_path) as (broker, wire):
         assert broker.replica_manager.is_stray("grown")
         request = CreatePartitionsRequest([CreatePartitionsTopic("grown", 3, None)], 5000, False)
