@@ -36,6 +36,7 @@ def handle(context: RequestContext, request: ElectLeadersRequest) -> Steps[Elect
             f"Election type {request.election_type} does not exist. Use 0 (preferred) or 1 (unclean).",
         )
     allowed = context.access.allows(AclOperation.ALTER, AclResourceType.CLUSTER)
+    has_failed = context.broker.log_manager.failed is not None
     offline = context.broker.replica_manager.offline_partitions() if allowed else {}
     response = ElectLeadersResponse()
     if not allowed and context.api_version >= 1:
@@ -56,7 +57,7 @@ def handle(context: RequestContext, request: ElectLeadersRequest) -> Steps[Elect
                 code, message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None
             elif known is None or not 0 <= index < known.partitions:
                 code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Partition {index} does not exist."
-            elif index in offline.get(topic, ()):
+            elif has_failed or index in offline.get(topic, ()):
                 code, message = _NO_LEADER[request.election_type], "The log of the only replica is offline."
             else:
                 code, message = ErrorCode.ELECTION_NOT_NEEDED, "The only replica is the leader already."

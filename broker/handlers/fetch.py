@@ -144,7 +144,8 @@ class _Fetch:
                 try:
                     log = yield from partition.open()
                 except KafkaError as error:
-                    self.uncreated = error.anew()
+                    if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                        self.uncreated = error.anew()
                     return True
             visible = self._visible(log)
             available = self._available(target, log, visible)

@@ -1035,7 +1035,7 @@ class LogManager:
             except CleaningStopped:
                 return
             except Exception as error:  # the log stays unchanged, and the next logs are compacted
-                if log.failure is not None:
+                if log.files.closed:
                     # The log was deleted meanwhile. A new one of its name may have files at the same paths.
                     self._episodes.forget(what)
                 elif isinstance(error, CorruptLog):

@@ -15,6 +15,7 @@ from oncelog.broker.node import BrokerNode
 from oncelog.broker.partitions.partition import FIRST_LEADER_EPOCH, UNUSED
 from oncelog.broker.system.ports import RealFileSystem
 from oncelog.protocol.errors import ErrorCode, KafkaError
+from oncelog.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -123,6 +124,15 @@ async def test_unused_partitions_of_a_failed_data_directory_cannot_be_read(
         broker.log_manager._fail_directory(OSError(errno.EIO, "failed on purpose"))
         rows = (await wire.call(fetch(max_wait_ms=max_wait_ms, min_bytes=1), 12)).responses[0].partitions
         assert {row.error_code for row in rows} == {E.KAFKA_STORAGE_ERROR}
+
+
+async def test_a_failed_data_directory_has_no_leaders(broker: BrokerNode) -> None:
+    async with RawConnection(broker.address) as wire:
+        await broker.metadata.create_topic("t", PARTITIONS, {})
+        broker.log_manager._fail_directory(OSError(errno.EIO, "failed on purpose"))
+        answer = await wire.call(ElectLeadersRequest(0, [TopicPartitions("t", [0])]), 2)
+        (row,) = answer.replica_election_results[0].partition_result
+        assert row.error_code == E.PREFERRED_LEADER_NOT_AVAILABLE
 
 
 def test_an_unused_log_answers_like_a_new_one() -> None:
