@@ -69,7 +69,7 @@ def test_records_as_json_keep_bytes_that_are_no_text(file: Path) -> None:
 def test_torn_tail_is_said_with_its_place(file: Path, cut: int) -> None:
     result = dump(file, MARKER + BATCH[:cut])
     assert result.exit_code == 1
-    assert f"ends within the batch at byte {len(MARKER)}: {cut} bytes are left" in result.output
+    assert f"at byte {len(MARKER)}: it contains only the first {cut} bytes of the batch" in result.output
 
 
 def test_wrong_checksum_is_shown_and_is_an_exit_code(file: Path) -> None:
