@@ -24,6 +24,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.plain_records import MAX_PLAIN_BYTES, MOST_PLAIN, visit_plain
 from ...protocol.record_walk import RecordLimits, RecordWalk
 from ..system.ports import Buffer, Lane, Threads
+from .log_config import INT64_MAX
 
 STEPS_AT_ONCE: Final = 2_000
 """Records that are checked without a pause, about 1 ms. Adjacent records of the same size cost a sixteenth of that."""
@@ -32,8 +33,6 @@ AT_ONCE_BYTES: Final = 1 << 20
 """Maximum number of bytes that are decompressed on the event loop. This takes 1 ms with zstd, 3 ms with gzip."""
 
 _ALL: Final = 1 << 62
-_INT64_MAX: Final = (1 << 63) - 1
-
 _scratch: Final = bytearray(AT_ONCE_BYTES)
 """A buffer for decompression on the event loop, because the decompressed size is not known in advance."""
 
@@ -62,7 +61,7 @@ def _visit(records: bytes | bytearray, header: BatchHeader, limits: RecordLimits
         return None
     base_timestamp = header[7]
     lowest, highest, null_keys = plain
-    if base_timestamp + highest > _INT64_MAX:
+    if base_timestamp + highest > INT64_MAX:
         return None
     return base_timestamp + lowest, base_timestamp + highest, null_keys
 

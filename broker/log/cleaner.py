@@ -55,6 +55,7 @@ from .disk_space import DiskSpace
 from .episodes import Episodes
 from .file_names import CLEANED, LOG, SWAP
 from .flusher import sync_path
+from .log_config import INT64_MAX
 from .partition_log import PartitionLog
 from .producer_state import ProducerStateEntry
 from .results import AbortedTxn, CorruptLog
@@ -72,8 +73,6 @@ _KEY_OVERHEAD: Final = 120
 
 _SPACE_CHECK_BYTES: Final = 1 << 20
 """How many bytes of a new segment are written before the free space of the disk is read again."""
-
-_INT64_MAX: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +122,7 @@ class CleaningPlan:
     @property
     def new_horizon_ms(self) -> int:
         """The time in ms after which a tombstone or marker that this compaction finds may be removed."""
-        return min(self.now_ms + self.delete_retention_ms, _INT64_MAX)
+        return min(self.now_ms + self.delete_retention_ms, INT64_MAX)
 
     def look_up(self) -> None:
         """Build the tables that are keyed by producer id. This takes a long time if there are very many producers."""
