@@ -565,7 +565,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         67108864,
         at_least(0),
         doc="The disk space in bytes that is kept free for transaction markers and internal topics. Produce is refused"
-        " when less is free.",
+        " when less is free. A compaction may use up to half of it, and one of an internal topic more, because it frees"
+        " space.",
     )
     log_reserve_decision_bytes: int = long(
         16777216,

@@ -359,7 +359,8 @@ class BrokerKeywords(TypedDict, total=False):
     """
     log_reserve_bytes: int
     """The disk space in bytes that is kept free for transaction markers and internal topics. Produce is refused
-    when less is free.
+    when less is free. A compaction may use up to half of it, and one of an internal topic more, because it frees
+    space.
     """
     log_reserve_decision_bytes: int
     """The last part of log.reserve.bytes, in bytes, at most half of it. It is kept for the decisions and markers of

@@ -8,9 +8,9 @@ other large frames wait: the bytes that they already hold must not make it wait,
 When memory is short, connections first give back buffers that they keep only for speed. Then frames wait. Frames of
 connections that have already been sent a response come first, then smaller frames, then earlier ones. After every
 OVERTAKEN large frames, the frame that has waited longest is admitted, even beyond the limit, because otherwise smaller
-frames could keep it waiting forever. Only one frame at a time exceeds the limit in this way. While frames wait,
-connections whose frames have stopped arriving are closed. If there are none, the connection whose frame arrives most
-slowly is closed, once that frame is `GRACE_S` old.
+frames could keep it waiting forever. Here, too, connections that have been sent a response come first. Only one frame
+at a time exceeds the limit in this way. While frames wait, connections whose frames have stopped arriving are closed.
+If there are none, the connection whose frame arrives most slowly is closed, once that frame is `GRACE_S` old.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHECK_S: Final = 0.1
 """Seconds between two comparisons of the frames' rates while other frames wait for memory."""
 
 OVERTAKEN: Final = 16
-"""The number of large frames that are admitted before the one that waits longest is admitted in any case."""
+"""The number of large frames that are admitted before the longest waiting one is admitted, whether it fits or not."""
 
 SMALL_SHARE: Final = 4
 SMALL_FRAMES: Final = 32

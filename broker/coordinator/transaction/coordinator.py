@@ -278,7 +278,7 @@ class TransactionCoordinator(TransactionCore):
                 try:
                     await self._until_durable(entry.metadata)
                 except asyncio.CancelledError:
-                    entry.reopen(closed)  # the connection is closed, so that nobody may ever commit
+                    entry.reopen(closed)  # the connection is closed, and the client may never repeat the request
                     raise
                 except KafkaError as error:
                     if entry.closed is not closed:
