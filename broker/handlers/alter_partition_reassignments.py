@@ -49,7 +49,7 @@ def _problem(context: RequestContext, topic: str, item: ReassignablePartition) -
     """Return why the partition cannot get this assignment, None if it already has it."""
     index = item.partition_index
     known = context.broker.metadata.topic(topic)
-    if known is None or not 0 <= index < known.partitions:
+    if known is None or not known.has_partition(index):
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Partition {index} does not exist.")
     if item.replicas is None:
         return KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "There is no reassignment to cancel.")

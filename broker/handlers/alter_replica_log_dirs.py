@@ -31,7 +31,7 @@ def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -> Step
             for index in item.partitions:
                 if directory.path != path:
                     code = ErrorCode.LOG_DIR_NOT_FOUND
-                elif known is None or not 0 <= index < known.partitions:
+                elif known is None or not known.has_partition(index):
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 elif broker.log_manager.failed is not None or index in offline.get(item.name, ()):
                     code = ErrorCode.KAFKA_STORAGE_ERROR

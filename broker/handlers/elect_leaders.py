@@ -55,7 +55,7 @@ def handle(context: RequestContext, request: ElectLeadersRequest) -> Steps[Elect
         for index in indexes:
             if not allowed:
                 code, message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None
-            elif known is None or not 0 <= index < known.partitions:
+            elif known is None or not known.has_partition(index):
                 code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Partition {index} does not exist."
             elif has_failed or index in offline.get(topic, ()):
                 code, message = _NO_LEADER[request.election_type], "The log of the only replica is offline."

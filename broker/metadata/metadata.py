@@ -41,6 +41,10 @@ class Topic:
         """Whether the topic is one of the broker's internal topics."""
         return self.name in INTERNAL_TOPICS
 
+    def has_partition(self, index: int) -> bool:
+        """Whether the topic has a partition with this index."""
+        return 0 <= index < self.partitions
+
 
 class Metadata(Protocol):
     """The cluster's topics with their settings, credentials, access rules, quotas, feature levels, and producer ids.

@@ -92,21 +92,16 @@ class ReplicaManager:
         self._metadata.on_topic_changed.append(self._topic_changed)
         self._metadata.on_topic_deleted.append(self._topic_deleted)
         self._metadata.on_broker_configs_changed.append(self._defaults_changed)
-        deleting = {topic.name: topic.partitions for topic in self._metadata.deleting()}
-        if deleting:
-            on_disk = [*((log.topic, log.partition) for log in self._log_manager.logs()), *self._log_manager.offline]
-            for name, index in on_disk:
-                if name in deleting and index >= deleting[name]:
-                    self._beyond_deletion[name].append(index)
+        deleting = {topic.name: topic for topic in self._metadata.deleting()}
+        self._find_unknown(deleting)
         for log in list(self._log_manager.logs()):
             if log.topic == METADATA_TOPIC:
                 continue
             topic = self._metadata.topic(log.topic)
-            if topic is not None and log.partition < topic.partitions:
+            if topic is not None and topic.has_partition(log.partition):
                 log.update_config(self.log_config(topic))
                 self._note_leader_epoch(log)
             elif log.topic not in deleting:
-                self._strays.add(log.topic)
                 log.update_config(LogConfig(retention_ms=-1, retention_bytes=-1, durability=self._config.durability))
                 self._logger.warning(
                     "stray_partition",
@@ -115,18 +110,26 @@ class ReplicaManager:
                     remedy="the topic is not in the metadata, so the partition is kept but not served;"
                     " move its directory away",
                 )
-        for name, index in self._log_manager.offline:  # damaged directories
-            topic = self._metadata.topic(name)
-            if name not in deleting and name != METADATA_TOPIC and (topic is None or index >= topic.partitions):
-                self._strays.add(name)
         for log in self._log_manager.read_only.values():
             self._note_leader_epoch(log)
         for key in list(self._log_manager.lost):
             topic = self._metadata.topic(key[0])
-            if topic is not None and key[1] < topic.partitions:
+            if topic is not None and topic.has_partition(key[1]):
                 self._log_manager.miss(key)
             elif key[0] not in deleting:
                 self._log_manager.forget(key)
+
+    def _find_unknown(self, deleting: Mapping[str, Topic]) -> None:
+        """Find the partitions on disk, damaged ones included, that neither their topic nor its deletion has."""
+        on_disk = [(log.topic, log.partition) for log in self._log_manager.logs()]
+        for name, index in (*on_disk, *self._log_manager.offline):
+            topic = deleting.get(name) or self._metadata.topic(name)
+            if name == METADATA_TOPIC or (topic is not None and topic.has_partition(index)):
+                continue
+            if name in deleting:
+                self._beyond_deletion[name].append(index)
+            else:
+                self._strays.add(name)
 
     def _note_leader_epoch(self, log: Log) -> None:
         """Give the partition the newest leader epoch of its log, if that epoch is not the first one.
@@ -159,7 +162,7 @@ class ReplicaManager:
 
     def _make(self, topic: Topic | None, index: int) -> Partition:
         """Create the Partition object. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the metadata lacks it."""
-        if topic is None or not 0 <= index < topic.partitions:
+        if topic is None or not topic.has_partition(index):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         leader_epoch = self.leader_epochs(topic.name).get(index, FIRST_LEADER_EPOCH)
         made = Partition(topic, index, self._find_log, self._open_log, leader_epoch)
@@ -230,7 +233,7 @@ class ReplicaManager:
         failed.
         """
         known = self._metadata.topic(topic)
-        if known is None or not 0 <= index < known.partitions:
+        if known is None or not known.has_partition(index):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         log = self._log_manager.get(topic, index)
         if log is not None and log.failure is not None:
@@ -261,7 +264,7 @@ class ReplicaManager:
         """Yield the logs of all partitions in the metadata, except offline and read-only partitions."""
         for log in list(self._log_manager.logs()):
             topic = self._metadata.topic(log.topic)
-            if topic is not None and log.partition < topic.partitions:
+            if topic is not None and topic.has_partition(log.partition):
                 yield log
 
     def size_on_disk(self, topic: str, index: int) -> int | None:
@@ -334,7 +337,7 @@ class ReplicaManager:
     def _held(self, topic: Topic, used: dict[int, Partition]) -> Steps[list[TopicPartition]]:
         """Return the partitions of a deleted topic that have stored data, and remove its partitions from `used`."""
         held: list[TopicPartition] = []
-        beyond = (index for index in self._beyond_deletion.get(topic.name, ()) if index >= topic.partitions)
+        beyond = (index for index in self._beyond_deletion.get(topic.name, ()) if not topic.has_partition(index))
         indexes = [*range(topic.partitions), *beyond]
         for start in range(0, len(indexes), _LOOKED_UP_AT_ONCE):
             for index in indexes[start : start + _LOOKED_UP_AT_ONCE]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,7 +17,7 @@ from oncelog.broker.coordinator.group.coordinator import Commit, Committer, Grou
 from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProtocol, OfferedProtocols
 from oncelog.broker.coordinator.group.membership import Join
 from oncelog.broker.coordinator.state_log import StateLog
-from oncelog.broker.metadata import Metadata
+from oncelog.broker.metadata import Metadata, Topic
 from oncelog.broker.scheduling.patient_timers import PatientTimers
 from oncelog.broker.system.ports import SystemRandomIds
 from oncelog.protocol.batch_header import assemble_batch, read_batch_header
@@ -107,12 +108,14 @@ class Topics:
 
     def __init__(self, **partitions: int) -> None:
         self.topics = {
-            name: SimpleNamespace(name=name, partitions=count, topic_id=bytes([number]) * 16)
-            for number, (name, count) in enumerate(partitions.items(), 1)
+            name: Topic(name, bytes([number]) * 16, count) for number, (name, count) in enumerate(partitions.items(), 1)
         }
 
-    def topic(self, name: str) -> Any:
+    def topic(self, name: str) -> Topic | None:
         return self.topics.get(name)
+
+    def change(self, name: str, **changes: Any) -> None:
+        self.topics[name] = replace(self.topics[name], **changes)
 
 
 class GroupWorld:

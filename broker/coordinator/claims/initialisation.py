@@ -192,7 +192,7 @@ class GroupAwareInitialiser:
             )
         for topic, index in request.partitions:
             known = self._topics.topic(topic)
-            if known is None or not 0 <= index < known.partitions:
+            if known is None or not known.has_partition(index):
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Partition {topic}-{index} does not exist.")
         self._check_generation(group_id, request.generation_id)
         if request.transactional_id is None and request.expected is not None:

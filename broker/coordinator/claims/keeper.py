@@ -195,7 +195,7 @@ class GroupClaims:
 
     def _exists(self, partition: TopicPartition) -> bool:
         topic = self._topics.topic(partition[0])
-        return topic is not None and 0 <= partition[1] < topic.partitions
+        return topic is not None and topic.has_partition(partition[1])
 
     # ---- lookups
 

@@ -568,7 +568,7 @@ class GroupCoordinator:
         largest = self._config.offset_metadata_max_bytes
         for commit in commits:
             topic = self._metadata.topic(commit.partition[0])
-            if topic is None or not 0 <= commit.partition[1] < topic.partitions:
+            if topic is None or not topic.has_partition(commit.partition[1]):
                 codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             elif commit.topic_id != NO_UUID and commit.topic_id != topic.topic_id:
                 codes.append(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -682,7 +682,7 @@ class GroupCoordinator:
         doomed: list[TopicPartition] = []
         for partition in wanted:
             topic = self._metadata.topic(partition[0])
-            if topic is None or not 0 <= partition[1] < topic.partitions:
+            if topic is None or not topic.has_partition(partition[1]):
                 codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             elif group.is_subscribed_to(partition[0]):
                 codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)

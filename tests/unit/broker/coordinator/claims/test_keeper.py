@@ -150,7 +150,7 @@ async def test_claims_in_offsets_of_an_earlier_topic_do_not_count() -> None:
             assert world.commit("a", partition, 7, 3) is E.NONE
         world.end("a")
         world.log.cut(0)
-        world.world.topics.topics["orders"].topic_id = b"another topic id"
+        world.world.topics.change("orders", topic_id=b"another topic id")
         world.world.log.refuse = E.KAFKA_STORAGE_ERROR
         await world.restart()
         assert world.in_force() == {P2: ("a", 3)}

@@ -116,7 +116,7 @@ async def test_of_a_group_that_is_no_more_nothing_is_kept(has_offsets: bool) -> 
 @in_virtual_time
 async def test_any_number_of_claims_can_be_dropped(how: str) -> None:
     async with GroupAwareWorld() as world:
-        world.world.topics.topics["orders"].partitions = 60
+        world.world.topics.change("orders", partitions=60)
         for index in range(60):
             assert await world.init_code(f"{index:02}" + "x" * 30_000, 3, partition(index)) is E.NONE
         world.world.commit({partition(0): 1})
@@ -139,7 +139,7 @@ async def test_any_number_of_claims_can_be_dropped(how: str) -> None:
 @in_virtual_time
 async def test_what_is_left_of_claims_that_are_dropped_in_portions_keeps_its_owners() -> None:
     async with GroupAwareWorld() as world:
-        world.world.topics.topics["orders"].partitions = 90
+        world.world.topics.change("orders", partitions=90)
         for index in range(45):
             mine, ours = partition(index), partition(45 + index)
             assert await world.init_code(f"{index:02}" + "x" * 30_000, 3, mine, ours) is E.NONE
@@ -185,7 +185,7 @@ async def test_a_drop_that_fails_in_between_gives_no_partition_to_an_earlier_hol
     earlier = [f"{number:02}" + "x" * 30_000 for number in range(8, 16)]
     later = [f"{number:02}" + "x" * 30_000 for number in range(8)]
     async with GroupAwareWorld() as world:
-        world.world.topics.topics["orders"].partitions = len(later)
+        world.world.topics.change("orders", partitions=len(later))
         for names in (earlier, later):
             for index, name in enumerate(names):
                 world.claims.claim(GROUP, name, 3, frozenset([partition(index)]))

@@ -27,7 +27,7 @@ async def deleted(world: GroupWorld, *names: str) -> None:
 
 def with_large_group() -> GroupWorld:
     world = GroupWorld()
-    world.topics.topics["orders"].partitions = PARTITIONS
+    world.topics.change("orders", partitions=PARTITIONS)
     return world
 
 
@@ -119,7 +119,7 @@ async def test_only_deletions_whose_offsets_could_not_be_removed_fail() -> None:
 async def test_offset_of_an_earlier_topic_that_cannot_be_removed_does_not_count() -> None:
     async with GroupWorld() as world:
         world.commit({ORDERS: 7, PAYMENTS: 8})
-        world.topics.topics["orders"].topic_id = b"another topic id"
+        world.topics.change("orders", topic_id=b"another topic id")
         world.log.refuse = ErrorCode.KAFKA_STORAGE_ERROR
         await world.restart()
         assert world.committed() == world.committed(ORDERS, PAYMENTS) == {PAYMENTS: 8}

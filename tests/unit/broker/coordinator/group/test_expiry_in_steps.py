@@ -25,7 +25,7 @@ SUBSCRIPTION = b"\x00\x00" + b"\x00\x00\x00\x01" + b"\x00\x06orders" + b"\xff\xf
 async def outdated() -> GroupWorld:
     """A world with a group whose offsets are past their retention; whoever gets it enters it."""
     world = GroupWorld(offsets_retention_minutes=1, offsets_retention_check_interval_ms=10**9)
-    world.topics.topics["orders"].partitions = PARTITIONS
+    world.topics.change("orders", partitions=PARTITIONS)
     await world.__aenter__()
     world.commit({("orders", index): 7 for index in range(PARTITIONS)})
     await asyncio.sleep(61)
@@ -160,7 +160,7 @@ class Keeper:
 async def claimed() -> tuple[GroupWorld, Keeper]:
     """A world with a group whose claims are past the retention, and only the first of them has an offset."""
     world = GroupWorld(offsets_retention_minutes=1, offsets_retention_check_interval_ms=10**9)
-    world.topics.topics["orders"].partitions = PARTITIONS
+    world.topics.change("orders", partitions=PARTITIONS)
     await world.__aenter__()
     made_ms = LoopClock().now_ms()
     await asyncio.sleep(61)

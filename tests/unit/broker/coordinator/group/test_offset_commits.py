@@ -410,7 +410,7 @@ async def test_a_group_is_deleted_with_its_offsets_for_good() -> None:
 @in_virtual_time
 async def test_a_group_with_the_longest_name_is_deleted_with_all_its_offsets() -> None:
     async with GroupWorld() as world:
-        world.topics.topics["orders"].partitions = 100
+        world.topics.change("orders", partitions=100)
         name = "g" * 32_767
         for index in range(100):
             world.commit({("orders", index): 1}, group=name)
@@ -436,7 +436,7 @@ async def test_offsets_of_a_topic_that_was_replaced_while_nobody_looked_are_not_
     async with GroupWorld() as world:
         world.commit({O0: 1, P0: 2})
         del world.topics.topics["payments"]
-        world.topics.topics["orders"].topic_id = b"another topic id"
+        world.topics.change("orders", topic_id=b"another topic id")
         await world.restart()
         assert world.committed() == {}
 
@@ -445,7 +445,7 @@ async def test_offsets_of_a_topic_that_was_replaced_while_nobody_looked_are_not_
 async def test_pending_offsets_of_a_topic_that_was_replaced_while_nobody_looked_are_never_committed() -> None:
     async with GroupWorld() as world:
         world.commit({O0: 7, P0: 3}, producer=7)
-        world.topics.topics["orders"].topic_id = b"another topic id"
+        world.topics.change("orders", topic_id=b"another topic id")
         world.commit({O0: 1})
         world.commit({O1: 2}, producer=8)
         await world.restart()

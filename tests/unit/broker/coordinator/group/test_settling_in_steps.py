@@ -45,7 +45,7 @@ async def test_no_turn_moves_all_offsets_of_a_transaction(
     work: Callable[[GroupWorld], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with GroupWorld() as world:
-        world.topics.topics["orders"].partitions = PARTITIONS
+        world.topics.change("orders", partitions=PARTITIONS)
         world.commit({("orders", index): 7 for index in range(PARTITIONS)}, producer=5)
         world.end(5, commit=True)
         put, moved, longest = GroupOffsets.put, 0, 0
@@ -68,7 +68,7 @@ async def test_no_turn_moves_all_offsets_of_a_transaction(
 @in_virtual_time
 async def test_offsets_that_are_to_be_replaced_are_moved_while_the_commit_is_prepared() -> None:
     async with GroupWorld() as world:
-        world.topics.topics["orders"].partitions = PARTITIONS
+        world.topics.change("orders", partitions=PARTITIONS)
         everything = {("orders", index): 7 for index in range(PARTITIONS)}
         world.commit(everything, producer=5)
         world.end(5, commit=True)
@@ -85,7 +85,7 @@ async def test_offsets_that_are_to_be_replaced_are_moved_while_the_commit_is_pre
 async def test_markers_of_many_large_transactions_move_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     first, last = ("orders", 0), ("orders", PARTITIONS - 1)
     async with GroupWorld() as world:
-        world.topics.topics["orders"].partitions = PARTITIONS
+        world.topics.change("orders", partitions=PARTITIONS)
         for producer in range(20):
             world.commit({("orders", index): producer for index in range(PARTITIONS)}, producer=producer)
         put = Mock(side_effect=AssertionError("an offset was moved"))
@@ -101,7 +101,7 @@ async def test_markers_of_many_large_transactions_move_no_offset(monkeypatch: py
 @in_virtual_time
 async def test_offsets_decided_while_a_group_is_settled_are_settled_too() -> None:
     async with GroupWorld() as world:
-        world.topics.topics["orders"].partitions = PARTITIONS
+        world.topics.change("orders", partitions=PARTITIONS)
         everything = {("orders", index): 7 for index in range(PARTITIONS)}
         for producer in (5, 6):
             world.commit(everything, producer=producer)
@@ -117,7 +117,7 @@ async def test_offsets_decided_while_a_group_is_settled_are_settled_too() -> Non
 @in_virtual_time
 async def test_group_whose_transaction_ends_while_its_deletion_is_prepared_is_deleted_with_all_offsets() -> None:
     async with GroupWorld() as world:
-        world.topics.topics["orders"].partitions = PARTITIONS
+        world.topics.change("orders", partitions=PARTITIONS)
         world.commit({("orders", index): 7 for index in range(PARTITIONS)}, producer=5)
         steps = world.coordinator.delete_group_in_steps("g")
         next(steps)
