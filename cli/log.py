@@ -13,7 +13,7 @@ import click
 from .json_output import json_option, print_json
 
 if TYPE_CHECKING:
-    from ..broker.log.repair import Damage
+    from ..broker.log.damage import Damage
     from ..protocol.records import BatchHeader, Record
 
 

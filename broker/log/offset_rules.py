@@ -1,6 +1,6 @@
 """Decide which segments and batches of a log count, and which offsets may follow each other in it.
 
-A start (`log_loader.py`) and a repair (`repair.py`) share these rules. So a repair removes nothing that a start would
+A start (`log_loader.py`) and a repair (`damage.py`) share these rules. So a repair removes nothing that a start would
 serve, and finds every damage that a start refuses. Nothing here reads or changes a file.
 
 * Segments that lie entirely below the log start offset are deleted, and only their files remain. A loss of power may

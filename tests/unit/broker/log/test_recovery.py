@@ -454,7 +454,7 @@ def test_repair_cuts_at_the_damage_and_keeps_what_it_removed(fs: FaultyFileSyste
 
 
 def repair_twin(position: int, lost: bytes, later: bytes) -> list[object]:
-    from oncelog.broker.log.repair import Damage
+    from oncelog.broker.log.damage import Damage
 
     reason = f"the checksum of a batch of {len(lost) // 2} bytes does not match"
     return [Damage("t", 0, FIRST, position, reason, 4, len(lost) + len(later), 3, 6, True)]
