@@ -288,13 +288,22 @@ class RecordAccumulator:
         self._free_room()
         return first
 
-    def drop_unplaced(self, topic: TopicQueues, error: KafkaError) -> None:
-        """Fail the waiting records of a topic whose partitions cannot be looked up."""
+    def drop_unplaced(self, topic: TopicQueues, error: KafkaError) -> bool:
+        """Fail the records that wait for the topic's partitions. Return whether there were any."""
         unplaced, topic.unplaced = topic.unplaced, None
-        if unplaced is not None:
-            self._free += unplaced.reserved
-            self.fail(unplaced, error)
-            self._free_room()
+        if unplaced is None:
+            return False
+        self._free += unplaced.reserved
+        self.fail(unplaced, error)
+        self._free_room()
+        return True
+
+    def drop_all_unplaced(self, error: KafkaError) -> bool:
+        """Fail the records that wait for the partitions of any topic. Return whether there were any."""
+        waiting = [topic for topic in self.topics.values() if topic.unplaced is not None]
+        for topic in waiting:
+            self.drop_unplaced(topic, error)
+        return bool(waiting)
 
     def fail(self, outcome: Outcome, error: KafkaError) -> None:
         """Fail the records of an outcome, and add the outcome to `unobserved_failures`."""

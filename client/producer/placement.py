@@ -225,8 +225,7 @@ class RecordPlacement:
             failure.__cause__ = error
         queues = self._accumulator.topic(topic)
         if failure is not None:
-            if queues.unplaced is not None:  # None after an abort, which has dropped the records
-                self._accumulator.drop_unplaced(queues, failure)
+            if self._accumulator.drop_unplaced(queues, failure):  # not after an abort, which has dropped the records
                 self._failed(failure)
             return failure
         self._failed(self._accumulator.place(queues, self._choose))
@@ -250,10 +249,8 @@ class RecordPlacement:
 
     def fail_unplaced(self, error: KafkaError) -> None:
         """Fail the records that have no batch yet, because nothing will be sent any more."""
-        for queues in list(self._accumulator.topics.values()):
-            if queues.unplaced is not None:
-                self._failed(error)  # a transaction must not be committed without them
-            self._accumulator.drop_unplaced(queues, error)
+        if self._accumulator.drop_all_unplaced(error):
+            self._failed(error)  # a transaction must not be committed without them
 
     async def close(self) -> None:
         """Cancel the look-ups of topics."""

@@ -369,10 +369,8 @@ class Transactions:
         error = AbortableError(
             ErrorCode.TRANSACTION_ABORTABLE, "the transaction was aborted before the record was sent"
         )
-        for topic in list(self._accumulator.topics.values()):
-            if topic.unplaced is not None:
-                self.manager.batch_failed(error.code, error.message)
-            self._accumulator.drop_unplaced(topic, error)
+        if self._accumulator.drop_all_unplaced(error):
+            self.manager.batch_failed(error.code, error.message)
         self._sender.abort_unsent(error)
 
     # -- adding partitions (transaction.version 1)
