@@ -1,4 +1,6 @@
-"""`outcome_of`: waits for a task that several callers share."""
+"""`outcome_of` waits for a task that several callers share. `is_cancelling` tells a cancellation of the waiting task
+from one of what it waits for.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,16 @@ async def outcome_of(task: asyncio.Future[T]) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        current = asyncio.current_task()
-        if task.cancelled() and (current is None or not current.cancelling()):
+        if task.cancelled() and not is_cancelling():
             raise IllegalStateError("the client was closed while the call waited") from None
         raise
+
+
+def is_cancelling() -> bool:
+    """Return whether the current task has been asked to cancel.
+
+    If not, a CancelledError in the task comes from a future that other code has cancelled. If that error left the task,
+    it would end the task silently.
+    """
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0
