@@ -60,7 +60,7 @@ class Transaction(Generic[SentK, SentV]):
         try:
             await self._transactions.begin(self._partitions, begun)
         except BaseException as error:
-            if manager.current is begun and manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
+            if manager.is_open(begun):
                 await self._abort_after(error)
             raise
         self._begun, self._aborted = begun, False
@@ -93,20 +93,15 @@ class Transaction(Generic[SentK, SentV]):
             except CommitUnknownError:
                 raise
             except asyncio.CancelledError as cancelled:
-                if self._is_open():  # the commit was never requested
+                if manager.is_open(self._begun):  # the commit was never requested
                     await self._abort_after(cancelled)
                 raise
             except KafkaError as failure:
-                if self._is_open() and manager.state is State.IN_TRANSACTION:  # the commit was never requested
-                    await self._abort_after(failure)
+                if manager.is_open(self._begun) and manager.state is State.IN_TRANSACTION:
+                    await self._abort_after(failure)  # the commit was never requested
                 raise
-        elif self._is_open():
+        elif manager.is_open(self._begun):
             await self._abort_after(error)
-
-    def _is_open(self) -> bool:
-        """Return whether the transaction of this block is open and can be aborted."""
-        manager = self._transactions.manager
-        return manager.current is self._begun and manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
 
     async def _abort_after(self, error: BaseException) -> None:
         """Abort because of `error`. If the abort fails, add a note to `error`; the coordinator aborts after the

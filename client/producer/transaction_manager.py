@@ -266,6 +266,10 @@ class TransactionManager:
         if transaction is not self.current:
             raise IllegalStateError("the transaction of this call is over, and another one has begun: nothing was sent")
 
+    def is_open(self, transaction: BegunTransaction) -> bool:
+        """Return whether `transaction` is the current one, is open and can be aborted."""
+        return transaction is self.current and self.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
+
     def wrote(self, partition: Partition) -> None:
         """Record that the partition has acknowledged records or offsets of this transaction."""
         self.written.add(partition)
