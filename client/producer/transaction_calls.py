@@ -293,13 +293,11 @@ class TransactionCalls:
     def _undecided(self, committed: bool, lost: Lost) -> None:
         """Set the state from which EndTxn can be tried again, after a call that did not decide the transaction."""
         manager = self._manager
-        if committed and (lost.answers or lost.waiting):
+        may_be_decided = lost.answers > 0 or lost.waiting
+        if committed and may_be_decided:
             manager.current.may_be_committed = True
         if manager.state is State.COMMITTING_TRANSACTION:
-            if lost.answers or lost.waiting:
-                manager.become(State.COMMIT_UNKNOWN)
-            else:
-                manager.become(State.IN_TRANSACTION)
+            manager.become(State.COMMIT_UNKNOWN if may_be_decided else State.IN_TRANSACTION)
         elif manager.state is State.ABORTING_TRANSACTION:
             manager.become(State.ABORTABLE_ERROR)
 
