@@ -170,7 +170,7 @@ class Producer(Generic[SentK, SentV]):
             await self._placement.close()
             await self._cluster.close()
         if self._transactions is None:
-            self._raise_failure(list(self._accumulator.unobserved_failures))
+            self._raise_failure(self._accumulator.unobserved_failures)
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -15,7 +15,9 @@ from .batch import Outcome
 
 
 class UnobservedFailures:
-    """The failed outcomes, oldest first, until the program has received the failure of each of their records."""
+    """The failed outcomes, until the program has received the failure of each of their records. Those without
+    deliveries come first, then the others, oldest first.
+    """
 
     def __init__(self) -> None:
         self._errors: dict[weakref.ref[Outcome], KafkaError] = {}
