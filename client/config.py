@@ -332,8 +332,9 @@ class ProducerConfig(ClientConfig):
         131_072,
         at_least(0),
         doc="Bytes of records at which a batch is full; 0: each batch has one record. With compression, these are"
-        " compressed bytes, estimated from earlier batches, and a batch is also full at 512 KB of uncompressed records."
-        " A batch begins with memory for 16 KB, and takes more as it grows.",
+        " compressed bytes, estimated from earlier batches, and a batch is also full at 512 KB of uncompressed records,"
+        " or at batch.size of them if that is larger. A batch begins with memory for 16 KB, and takes more as it"
+        " grows.",
     )
     linger_ms: int = long(
         5,

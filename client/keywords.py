@@ -155,8 +155,8 @@ class SendingKeywords(ClientKeywords, total=False):
     """
     batch_size: int
     """Bytes of records at which a batch is full; 0: each batch has one record. With compression, these are
-    compressed bytes, estimated from earlier batches, and a batch is also full at 512 KB of uncompressed records. A
-    batch begins with memory for 16 KB, and takes more as it grows.
+    compressed bytes, estimated from earlier batches, and a batch is also full at 512 KB of uncompressed records, or
+    at batch.size of them if that is larger. A batch begins with memory for 16 KB, and takes more as it grows.
     """
     buffer_memory: int
     """Maximum bytes of unacknowledged records. Records are counted uncompressed until their batch is sent, and

@@ -8,7 +8,8 @@ A batch begins with the memory for INITIAL_SIZE bytes, or for a single larger re
 it gets more until it is full, as long as there is memory. Kafka's client reserves batch.size bytes for each partition.
 
 The memory of a batch is that of its uncompressed records, until it is sent: only then are they compressed. A batch is
-full when its estimated compressed size is batch.size, or when its uncompressed size is COMPRESSED_AT_ONCE.
+full when its estimated compressed size is batch.size, or when its uncompressed size is COMPRESSED_AT_ONCE, or
+batch.size if that is larger.
 """
 
 from __future__ import annotations
