@@ -88,18 +88,17 @@ class Events:
         `key` is the table's current key (server.py). It gives the order of these columns, and is the key itself if the
         replica identity is NOTHING or FULL. Raises ConnectError if the relation does not have the columns of this key.
         """
-        topic = self._topic(f"{relation.schema}.{relation.table}")
+        topic = self._topic(relation.full_name)
         names = [column.name for column in relation.columns]
         identity = [column.name for column in relation.columns if column.is_key and relation.replica_identity != "f"]
-        if relation.replica_identity in ("f", "n") and not set(key) <= set(names):
-            table = f"{relation.schema}.{relation.table}"
-            missing = ", ".join(name for name in key if name not in names)
+        missing = [name for name in key if name not in names]
+        if missing and relation.replica_identity in ("f", "n"):
             raise ConnectError(
-                f"table {table} has unread changes without column {missing}, which is now part of its primary key, so "
-                "their key is unknown. Until the task has read them, give the column its earlier name, or "
-                "drop the primary key. Or start with a new slot and a new snapshot"
+                f"table {relation.full_name} has unread changes without column {', '.join(missing)}, which is now part "
+                "of its primary key, so their key is unknown. Until the task has read them, give the column its "
+                "earlier name, or drop the primary key. Or start with a new slot and a new snapshot"
             )
-        wanted = list(key) if set(key) == set(identity) or (not identity and set(key) <= set(names)) else identity
+        wanted = list(key) if set(key) == set(identity) or (not identity and not missing) else identity
         keys = tuple(names.index(name) for name in wanted)
         types = tuple(column_type(column.type_oid, column.type_modifier, self._settings) for column in relation.columns)
         fields = [
@@ -154,8 +153,8 @@ class Events:
             return None
         if not self._enveloped:
             raise ConnectError(
-                f"table {table.relation.schema}.{table.relation.table} was truncated, which value.format=row cannot "
-                "express: use value.format=envelope, or truncate.handling.mode=skip and empty the topic"
+                f"table {table.relation.full_name} was truncated, which value.format=row cannot express: "
+                "use value.format=envelope, or truncate.handling.mode=skip and empty the topic"
             )
         return self._record(table, None, "t", None, None, origin, offset)
 
@@ -225,7 +224,7 @@ class Events:
                 elif value is not None:
                     row.values[index] = kind.read(value.decode())
         except (DataError, ValueError, ArithmeticError) as error:
-            name = f"{table.relation.schema}.{table.relation.table}.{table.relation.columns[index].name}"
+            name = f"{table.relation.full_name}.{table.relation.columns[index].name}"
             raise ConnectError(f"column {name} cannot be read: {error}") from error
         return row
 

@@ -62,6 +62,11 @@ class Relation:
     replica_identity: str
     columns: tuple[RelationColumn, ...]
 
+    @property
+    def full_name(self) -> str:
+        """The table's name as SCHEMA.TABLE."""
+        return f"{self.schema}.{self.table}"
+
 
 @dataclass(frozen=True)
 class Insert:

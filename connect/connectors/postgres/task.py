@@ -412,14 +412,13 @@ class PostgresSourceTask(SourceTask):
 
         from . import server
 
-        if not server.is_included(f"{relation.schema}.{relation.table}", self._settings):
+        if not server.is_included(relation.full_name, self._settings):
             return None
         connection = await server.connect(self._settings)
         try:
             key = await server.key_columns(connection, relation)
         except psycopg.Error as error:
-            what = f"the key of {relation.schema}.{relation.table} cannot be read"
-            raise server.failure(error, what) from error
+            raise server.failure(error, f"the key of {relation.full_name} cannot be read") from error
         finally:
             await connection.close()
         return self._events.table(relation, key)
