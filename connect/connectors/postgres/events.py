@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from ....client.validation import MAX_TOPIC_NAME
 from ....version import VERSION
 from ...api.records import Header, SourceOffset, SourceRecord
 from ...data.schema import INT64, STRING, Schema, struct
@@ -32,9 +33,7 @@ _SOURCE: Final = struct(
     name="io.debezium.connector.postgresql.Source",
 )
 
-
 _NOT_IN_TOPICS: Final = re.compile(r"[^a-zA-Z0-9._-]")
-_MAX_TOPIC_LENGTH: Final = 249
 
 
 class Origin(NamedTuple):
@@ -161,7 +160,7 @@ class Events:
     def _topic(self, table: str) -> str:
         """Return the topic of SCHEMA.TABLE; as in Debezium, _ replaces each UTF-16 unit that topics cannot have."""
         name = _NOT_IN_TOPICS.sub(lambda match: "_" if match[0] <= "\uffff" else "__", f"{self._prefix}.{table}")
-        return name[:_MAX_TOPIC_LENGTH]
+        return name[:MAX_TOPIC_NAME]
 
     def _record(
         self,
