@@ -66,15 +66,15 @@ class Snapshot:
         Return the pass that describes the visible rows.
         """
         self._tables = [each for each in self._tables if each.oid > oid or (each.oid == oid and not done)]
+        behind = None if key is None or done else json.loads(key)
         await self._begin()
         if self._tables:
             first = self._tables[0]
-            self._after = json.loads(key) if first.oid == oid and key is not None else None
+            self._after = behind if first.oid == oid else None
             await self._execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS SHARE MODE").format(first.identifier))
         cursor = await self._execute(sql.SQL("SELECT pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text"))
         row = await cursor.fetchone()
         assert row is not None
-        behind = None if key is None or done else json.loads(key)
         last = self._tables[-1].oid if self._tables else oid
         return Pass(oid, behind, done, last, row[0], lsn_number(row[1]))
 

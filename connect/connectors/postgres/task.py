@@ -307,10 +307,12 @@ class PostgresSourceTask(SourceTask):
             state = "is read" if batch.last else "is being read"
             log.info("snapshot: %s %s, %d rows in all so far", batch.table.full_name, state, self._snapshot_rows)
             self._progress_at = now + _PROGRESS_S
-        if records and batch.last:
-            records[-1] = records[-1].replace(source_offset={**place, "done": True})
-        elif not records:
-            self._offset = {**place, "done": True}  # an interrupted snapshot does not read this table again
+        if batch.last:
+            done = {**place, "done": True}
+            if records:
+                records[-1] = records[-1].replace(source_offset=done)
+            else:
+                self._offset = done  # an interrupted snapshot does not read this table again
         return records
 
     # -- changes
