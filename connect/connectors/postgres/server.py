@@ -23,7 +23,7 @@ _OPTIONS: Final = (
 
 _LOOKS: Final = 20
 _LOOK_S: Final = 0.05
-"""The seconds between two checks of the slot; the server takes a moment to notice that the slot's reader has gone."""
+"""The seconds between two checks of a slot or process, which the server releases or ends only after a moment."""
 
 _MAX_LSN: Final = (1 << 64) - 1
 

@@ -69,7 +69,7 @@ class PostgresSourceTask(SourceTask):
         """The position of the last change that became a record, on this connection or an earlier one."""
         self._open: deque[tuple[tuple[int, int], int]] = deque()
         """The transactions that the server must keep: (position of the last record, end LSN)."""
-        self._log: Mapping[str, Any] = {}
+        self._log_id: Mapping[str, Any] = {}
         """The part of the offsets that identifies the server's log: "system" and "timeline"."""
         self._slot_lsn = 0
         """The highest confirmed position of the slot that this task created for a snapshot; 0 if it created none."""
@@ -205,7 +205,7 @@ class PostgresSourceTask(SourceTask):
                 if initial:
                     self._slot_lsn = created.lsn
                     log.info("created slot %s; the snapshot reads %d table(s)", name, len(tables))
-                    self._offset = {"snapshot": True, "lsn": created.lsn, **self._log}
+                    self._offset = {"snapshot": True, "lsn": created.lsn, **self._log_id}
                     snapshot = Snapshot(self._settings, tables)
                     await snapshot.start(created.snapshot)
             elif offset is not None and offset.get("snapshot"):
@@ -230,7 +230,7 @@ class PostgresSourceTask(SourceTask):
     async def _check_log(self, replication: Replication) -> None:
         """Raise ConnectError if the offset is a position of another database cluster, or in a lost part of its log."""
         system, offset = await replication.system(), self._offset
-        self._log = {"system": system.identifier, "timeline": system.timeline}
+        self._log_id = {"system": system.identifier, "timeline": system.timeline}
         if offset is None:
             return
         remedy = "Stop the connector, delete its offsets for a new snapshot, and drop the slot on this server"
@@ -291,7 +291,7 @@ class PostgresSourceTask(SourceTask):
         place = {
             "snapshot": True,
             "lsn": lsn,
-            **self._log,
+            **self._log_id,
             "table": batch.table.full_name,
             "oid": batch.table.oid,
             **self._passes_offset(),
@@ -404,7 +404,7 @@ class PostgresSourceTask(SourceTask):
     def _offset_of(self, begin: Begin) -> dict[str, Any]:
         """Return the source offset of the current change."""
         passes = self._passes_offset() if begin.commit_lsn <= self._passes.until_lsn else {}
-        return {"lsn": begin.commit_lsn, "event": self._event, **self._log, **passes}
+        return {"lsn": begin.commit_lsn, "event": self._event, **self._log_id, **passes}
 
     def _passes_offset(self) -> dict[str, Any]:
         return {"passes": self._passes.text()} if self._passes.until_lsn else {}
