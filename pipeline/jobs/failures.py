@@ -116,9 +116,10 @@ def final(line: str) -> str | None:
     return f"{message}{_FINAL[name]}" if name in _FINAL else None
 
 
-def is_superseded(line: str) -> bool:
-    """Return whether a failure's line says that a newer driver owns the query."""
-    return line.partition(": ")[0] == f"{SupersededError.__module__}.{SupersededError.__qualname__}"
+def job_error(where: str, line: str) -> JobError:
+    """Return the error for a failure's line: JobSupersededError if the line says that a newer driver owns the query."""
+    superseded = line.partition(": ")[0] == f"{SupersededError.__module__}.{SupersededError.__qualname__}"
+    return (JobSupersededError if superseded else JobError)(f"{where}: {final(line) or line}")
 
 
 @contextlib.contextmanager
@@ -129,9 +130,7 @@ def as_job_error(where: str, kinds: tuple[type[Exception], ...] = ()) -> Iterato
     except JobError:
         raise
     except PySparkException as error:
-        line = reason(_entry(str(error)))
-        kind = JobSupersededError if is_superseded(line) else JobError
-        raise kind(f"{where}: {final(line) or line}") from error
+        raise job_error(where, reason(_entry(str(error)))) from error
     except Py4JError as error:
         raise JobError(f"{where}: {reason(str(getattr(error, 'java_exception', None) or error))}") from error
     except SupersededError as error:

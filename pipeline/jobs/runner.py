@@ -24,12 +24,11 @@ from .batch_write import BatchWrite
 from .checks import PROBE_S, SilenceWatch
 from .failures import (
     SPARK_FAILURES,
-    JobSupersededError,
     SparkGoneError,
     as_job_error,
     final,
     is_gone,
-    is_superseded,
+    job_error,
     reason,
 )
 from .frames import JobFrames
@@ -198,8 +197,9 @@ class JobRunner:
 
     def _restart(self, one: _Running, why: str) -> None:
         """Restart a failed query. Raises JobError if a restart cannot help, or after too many failures."""
-        if (message := final(reason(why))) is not None:
-            raise (JobSupersededError if is_superseded(reason(why)) else JobError)(f"sink {one.sink.name!r}: {message}")
+        line = reason(why)
+        if final(line) is not None:
+            raise job_error(f"sink {one.sink.name!r}", line)
         now = time.monotonic()
         one.restarts.append(now)
         while one.restarts and now - one.restarts[0] > self._job.restart_window_s:
@@ -207,13 +207,13 @@ class JobRunner:
         if len(one.restarts) > self._job.max_restarts:
             raise JobError(
                 f"sink {one.sink.name!r} has failed {len(one.restarts)} times within {self._job.restart_window} "
-                f"(max_restarts = {self._job.max_restarts}); its checkpoint is intact. The last failure: {reason(why)}"
+                f"(max_restarts = {self._job.max_restarts}); its checkpoint is intact. The last failure: {line}"
             )
         if is_gone(self.spark):
             if self.stopping:
                 return
             raise SparkGoneError
-        self._on_restart(one.sink.name, reason(why))
+        self._on_restart(one.sink.name, line)
         self.metrics.restarted(one.sink.name)
         self._pause(pause_s(0.1, len(one.restarts) - 1))
         if not self.stopping:
