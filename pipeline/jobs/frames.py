@@ -68,6 +68,14 @@ class JobFrames:
             options[WRITE] = f"{self._id}-{sink.name}"
         return options
 
+    def settings(self, sink: Sink) -> SinkSettings | None:
+        """Return the checked options of an oncelog sink, or None for another format. Raises JobError."""
+        if sink.format != NAME:
+            return None
+        frame = self.of(sink)
+        with as_job_error(f"sink {sink.name!r}"):
+            return SinkSettings(self.options(sink), frame.schema, streaming=frame.isStreaming)
+
     def start(self, sink: Sink) -> StreamingQuery | BatchWrite:
         """Start the query of a streaming frame, or the write of a batch frame.
 
@@ -75,8 +83,8 @@ class JobFrames:
         """
         frame, options = self.of(sink), self.options(sink)
         if not frame.isStreaming:
-            if sink.format == NAME:
-                options[RUN] = take_over(SinkSettings(options, frame.schema, streaming=False)).run
+            if (settings := self.settings(sink)) is not None:
+                options[RUN] = take_over(settings).run
             return BatchWrite(self._spark, lambda: self._write(frame, sink, options))
         writer: DataStreamWriter
         if sink.format == NAME:

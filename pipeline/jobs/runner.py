@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...protocol.errors import KafkaError
-from ..options import NAME
 from ..sink.ownership import let_go
 from ..sink.settings import SinkSettings
 from ..sink.transaction import SupersededError
@@ -97,9 +96,7 @@ class JobRunner:
         for sink in self._job.sinks:
             frame = self.frames.of(sink)
             pieces.append(f"\nsink {sink.name} ({sink.format}) from {sink.frame}: {frame.schema.simpleString()}")
-            if sink.format == NAME:
-                with as_job_error(f"sink {sink.name!r}"):
-                    SinkSettings(self.frames.options(sink), frame.schema, streaming=frame.isStreaming)
+            self.frames.settings(sink)
             pieces.append(frame._jdf.queryExecution().analyzed().toString().rstrip())
         return "\n".join(pieces) + "\n"
 
@@ -108,7 +105,8 @@ class JobRunner:
 
         Raises JobError if one of them cannot continue.
         """
-        settings = self._settings()
+        # The settings end the transactions. They are checked before any query starts.
+        settings = {sink.name: self.frames.settings(sink) for sink in self._job.sinks}
         self._watch = SilenceWatch(self._job, self._on_notice)
         # A query cannot stop in time if Kafka does not answer. Its open transaction is ended in `_end`.
         self.spark.conf.set("spark.sql.streaming.stopTimeout", f"{round(STOP_S * 1000)}ms")
@@ -117,7 +115,7 @@ class JobRunner:
             for sink in self._job.sinks:
                 if self.stopping:
                     break
-                running.append(_Running(sink, settings.get(sink.name)))
+                running.append(_Running(sink, settings[sink.name]))
                 self._start(running[-1])
             while not self.stopping and self._look(running):
                 self._watch.look()
@@ -252,17 +250,6 @@ class JobRunner:
         until = time.monotonic() + seconds
         while not self.stopping and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, POLL_S))
-
-    def _settings(self) -> dict[str, SinkSettings]:
-        """Return the settings of the oncelog sinks by name. They are needed to end the transactions."""
-        found = {}
-        for sink in self._job.sinks:
-            frame = self.frames.of(sink)
-            if sink.format == NAME:
-                with as_job_error(f"sink {sink.name!r}"):
-                    options = self.frames.options(sink)
-                    found[sink.name] = SinkSettings(options, frame.schema, streaming=frame.isStreaming)
-        return found
 
     def _end(self, running: list[_Running]) -> None:
         """Stop all queries at the same time, then end their open transactions at the same time."""
