@@ -91,7 +91,7 @@ class Options(Table):
 
     @classmethod
     def _is_of_others(cls, name: str) -> bool:
-        """Whether an option belongs to the client, to Spark or to `write_stream`, and not to this table."""
+        """Whether an option belongs to the client, to Spark, to `write_stream` or to a job, and not to this table."""
         if name in cls.names:
             return False
         return name.startswith(_OF_CLIENT) or name in _OF_SPARK | _IGNORED | _PRIVATE
@@ -121,7 +121,7 @@ class Options(Table):
         return self._given.get(name.lower(), "")
 
     def of_query(self, name: str) -> str:
-        """Return the text of an option that `write_stream` has added, or "" if the option is not given."""
+        """Return the text of an option that `write_stream` or a job has added, or "" if the option is not given."""
         return self._given.get(name, "")
 
     def number_of_query(self, name: str) -> int | None:

@@ -63,7 +63,7 @@ class JobRunner:
 
     `on_progress` is called after each micro-batch that read rows, and `on_restart` with the sink's name and the reason.
     `on_notice` is called with messages about Kafka and open transactions, and `on_waiting` with messages that say what
-    Spark does during a long micro-batch.
+    Spark does during a long micro-batch or batch write.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class JobRunner:
             time.sleep(min(left, POLL_S))
 
     def _end(self, running: list[_Running]) -> None:
-        """Stop all queries at the same time, then end their open transactions at the same time."""
+        """Stop all queries and batch writes at the same time, then end their open transactions at the same time."""
         _at_once(_stop_query, [one.query for one in running if one.query is not None])
         _at_once(self._let_go, running)
 

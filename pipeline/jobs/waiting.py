@@ -1,4 +1,4 @@
-"""Report what a job does during a long micro-batch. The first micro-batch of a query may take a minute."""
+"""Report what a job does during a long micro-batch or batch write. The first micro-batch may take a minute."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 FIRST_S: Final = 8.0
-"""The seconds after which a slow micro-batch is first reported.
+"""The seconds after which a slow micro-batch or batch write is first reported.
 
 Each further report follows when the waiting time has doubled.
 """
@@ -24,14 +24,14 @@ def pause_s(first_s: float, attempt: int) -> float:
 
 
 class Waiting:
-    """A timer for reports about a long micro-batch. Times are in seconds of one clock."""
+    """A timer for reports about a long micro-batch or batch write. Times are in seconds of one clock."""
 
     def __init__(self, now: float, first_s: float = FIRST_S) -> None:
         self._first_s = first_s
         self.heard(now)
 
     def heard(self, now: float) -> None:
-        """Restart the timer, because a micro-batch has begun or ended."""
+        """Restart the timer, because a micro-batch has begun or ended, or a batch write has begun."""
         self._since = now
         self._next_s = self._first_s
 

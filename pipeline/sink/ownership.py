@@ -3,6 +3,8 @@
 The newest start wins. A replaced driver must not take the query back when it restarts a failed query. Each process
 therefore remembers its newest run of each query. If another run has taken over the query since then, the process raises
 SupersededError. After that, another start in the same process counts as a new one, because a user has requested it.
+
+A job also calls `take_over` before it starts a batch write, so that `let_go` can end the write's transaction.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class SinkState(NamedTuple):
     """The last committed batch of a query, or the last committed batch write (`batch_id` 0)."""
 
     owner: str
-    """The query's id, or the write's id."""
+    """The query's id, or the name of the batch write."""
     batch_id: int
     plan: str = ""
     """Digest of Spark's plan (`checkpoint.py`), which distinguishes the batch from others with the same number. May be
@@ -91,7 +91,7 @@ class Attempt:
     state: SinkState | None
     """The state that was committed before this attempt."""
     run: str = ""
-    """The start of the query that this attempt belongs to. Empty for batch writes."""
+    """The start of the query, or of a job's batch write, that this attempt belongs to. Empty for other batch writes."""
 
 
 class BatchTooSlowError(KafkaError):
@@ -163,10 +163,10 @@ class SinkTransaction:
     ) -> str:
         """Make a new run the owner of the query, fence the producers of all older runs, and return the new run.
 
-        `previous` is an earlier run of the same driver. If another run has taken over the query since then,
-        this method raises SupersededError. If the record already names the other run, it does so before it fences any
-        producer. `allow` is called with
-        the record when no older producer can change it any more. If `allow` raises, the record stays as it was.
+        `previous` is an earlier run of the same driver. If another run has taken over the query since then, this method
+        raises SupersededError. If the record already names the other run, it does so before it fences any producer.
+        `allow` is called with the record when no older producer can change it any more. If `allow` raises, the record
+        stays as it was.
         """
         run = uuid.uuid4().hex
         if previous:
@@ -297,7 +297,7 @@ class SinkTransaction:
     def _check_owner(transactional_id: str, record: Record, run: str) -> None:
         """Raise SupersededError if the record names another run.
 
-        An expired record, and the record of a batch write, name no run.
+        An expired record names no run. Neither does the record of a batch write outside of a job.
         """
         if record.run not in ("", run):
             raise SupersededError(transactional_id)
