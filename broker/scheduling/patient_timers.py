@@ -60,7 +60,7 @@ class PatientTimers:
 
 
 class PatientTimer:
-    """A timer that `PatientTimers.call_at` returned."""
+    """A timer returned by `PatientTimers.call_at`."""
 
     __slots__ = ("_action", "_due", "_handle", "_loop", "_timers")
 
