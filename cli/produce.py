@@ -162,7 +162,7 @@ class _LinesSent:
             self._pending.popleft()
 
     def failure(self, error: KafkaError, *, in_transaction: bool) -> str:
-        """Return the message for the first line that is not written, and about the lines that are.
+        """Return a message about the first line that is not written and the lines that are written.
 
         `error` is the reason why the line after the lines in this object was not sent. If one of the lines in this
         object has failed, the message has the reason of that failure instead. For a transaction, the message names the
@@ -182,13 +182,20 @@ class _LinesSent:
         what = f"line {first}: {failures[first]}"
         remedy = "use --txn ID to write either all lines or none"
         if not all(map(_is_refusal, failures.values())):
-            known = f" At least {written} line{' is' if written == 1 else 's are'} written." if written else ""
+            known = f" At least {written} {_lines_are(written)} written." if written else ""
             return f"{what}.{known} Line {first} and later ones may or may not be written: {remedy}"
         if written_after := written - (first - 1):
-            return f"{what}. {written} other lines are written, {written_after} of them after line {first}: {remedy}"
+            others = f"{written} other {_lines_are(written)} written, {written_after} of them after line {first}"
+            return f"{what}. {others}: {remedy}"
         if first == 1:
             return f"{what}. No line is known to be written"
-        return f"{what}. Only the {written} lines before it are known to be written: continue with it, or {remedy}"
+        known = f"the {written} {_lines_are(written, ' before it')} known to be written"
+        return f"{what}. Only {known}: continue with it, or {remedy}"
+
+
+def _lines_are(count: int, which: str = "") -> str:
+    """Return "line is" or "lines are", with `which` in between."""
+    return f"line{which} is" if count == 1 else f"lines{which} are"
 
 
 def _cause(failures: dict[int, KafkaError]) -> str:

@@ -284,7 +284,7 @@ def test_the_first_failure_ends_a_command_and_its_error_says_what_is_written(
     if len(lines) > 1:
         assert f"{len(lines)} other lines are written, {len(lines) - 1} of them after line 2: use --txn ID" in reported
     else:
-        assert "Only the 1 lines before it are known to be written" in reported
+        assert "Only the 1 line before it is known to be written" in reported
 
 
 async def test_lines_that_may_be_written_are_not_to_be_sent_again(
