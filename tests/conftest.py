@@ -104,6 +104,12 @@ A_DAY_MS = "86400000"
 
 
 @pytest.fixture(scope="session")
+def is_kafka(request: pytest.FixtureRequest) -> bool:
+    """Whether `bootstrap` is Apache Kafka."""
+    return bool(request.config.getoption("--kafka"))
+
+
+@pytest.fixture(scope="session")
 def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a running broker, shared by the session: use fresh topic, group and transactional ids."""
     directory = tmp_path_factory.mktemp("broker")

@@ -51,11 +51,6 @@ FENCED = {
 
 
 @pytest.fixture
-def is_kafka(request: pytest.FixtureRequest) -> bool:
-    return bool(request.config.getoption("--kafka"))
-
-
-@pytest.fixture
 def stage(bootstrap: str, fresh_name: Names) -> Callable[[Flow, Late, Moment, tuple[bool, bool]], Outcome]:
     """Plays one scene with names of its own."""
 

@@ -27,19 +27,14 @@ FAST = {"retry_backoff_ms": 5, "reconnect_backoff_ms": 5, "reconnect_backoff_max
 STEADY = 50
 
 
-def assert_seen(proxy: FaultProxy, kafka: bool, *apis: str) -> None:
+def assert_seen(proxy: FaultProxy, is_kafka: bool, *apis: str) -> None:
     """As many requests of each as transactions; Apache Kafka has some sent again while it writes markers."""
     assert set(proxy.seen) == set(apis)
     for api in apis:
-        assert proxy.seen[api] == STEADY or (kafka and proxy.seen[api] > STEADY), proxy.seen
+        assert proxy.seen[api] == STEADY or (is_kafka and proxy.seen[api] > STEADY), proxy.seen
 
 
-@pytest.fixture
-def kafka(request: pytest.FixtureRequest) -> bool:
-    return bool(request.config.getoption("--kafka"))
-
-
-async def test_a_steady_transaction_is_produce_and_end_txn(bootstrap: str, fresh_name: Fresh, kafka: bool) -> None:
+async def test_a_steady_transaction_is_produce_and_end_txn(bootstrap: str, fresh_name: Fresh, is_kafka: bool) -> None:
     topic, name = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn")
     async with FaultProxy(bootstrap) as proxy:
         async with Producer(FAST, bootstrap_servers=proxy.address, transactional_id=name) as producer:
@@ -49,13 +44,13 @@ async def test_a_steady_transaction_is_produce_and_end_txn(bootstrap: str, fresh
             for number in range(STEADY):
                 async with producer.transaction() as txn:
                     txn.send(topic, b"%d" % number)
-        assert_seen(proxy, kafka, "Produce", "EndTxn")
+        assert_seen(proxy, is_kafka, "Produce", "EndTxn")
     assert len(values(bootstrap, topic)) == STEADY + 1
 
 
 @pytest.mark.parametrize("bound", [False, True])
 async def test_offsets_are_one_request_more_and_registering_beforehand_none(
-    bootstrap: str, fresh_name: Fresh, bound: bool, kafka: bool
+    bootstrap: str, fresh_name: Fresh, bound: bool, is_kafka: bool
 ) -> None:
     topic, name, group = make_topic(bootstrap, fresh_name("topic")), fresh_name("txn"), fresh_name("group")
     partitions = [(topic, 0)] if bound else None
@@ -67,7 +62,7 @@ async def test_offsets_are_one_request_more_and_registering_beforehand_none(
                 async with producer.transaction(partitions) as txn:
                     txn.send(topic, b"%d" % number)
                     await txn.send_offsets({(topic, 0): number}, ConsumerGroupMetadata(group))
-        assert_seen(proxy, kafka, "Produce", "TxnOffsetCommit", "EndTxn")
+        assert_seen(proxy, is_kafka, "Produce", "TxnOffsetCommit", "EndTxn")
     assert committed_offset(bootstrap, group, topic, 0) == STEADY
 
 
