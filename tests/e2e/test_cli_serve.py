@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import os
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,11 +54,13 @@ def connects(address: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_port_0_is_any_free_port_and_a_signal_is_a_clean_end(tmp_path: Path, end: signal.Signals) -> None:
-    with (tmp_path / "log").open("wb") as log:
+@contextlib.contextmanager
+def serving(directory: Path, *prefix: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run `oncelog serve` with its log in `directory`/log. Yield its process and the address in its ready line."""
+    with (directory / "log").open("wb") as log:
         process = subprocess.Popen(
-            [*ONCELOG, "serve", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"],
+            [*prefix, *ONCELOG, "serve", "--data-dir", str(directory / "data"), "--listen", "127.0.0.1:0"],
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
@@ -66,37 +70,32 @@ def test_port_0_is_any_free_port_and_a_signal_is_a_clean_end(tmp_path: Path, end
         word, address = process.stdout.readline().split()
         assert word == "ready"
         assert connects(address)
-        process.send_signal(end)
-        rest, _ = process.communicate(timeout=20)
-        assert (process.returncode, rest) == (0, "")
-        assert not connects(address)
-        assert '"event": "stopped"' in (tmp_path / "log").read_text()
+        yield process, address
     finally:
         process.kill()
         process.communicate()
+
+
+def assert_clean_end(directory: Path, process: subprocess.Popen[str], address: str) -> None:
+    rest, _ = process.communicate(timeout=20)
+    assert (process.returncode, rest) == (0, "")
+    assert not connects(address)
+    assert '"event": "stopped"' in (directory / "log").read_text()
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_port_0_is_any_free_port_and_a_signal_is_a_clean_end(tmp_path: Path, end: signal.Signals) -> None:
+    with serving(tmp_path) as (process, address):
+        process.send_signal(end)
+        assert_clean_end(tmp_path, process, address)
 
 
 def test_a_broker_that_runs_under_nohup_survives_its_terminal(tmp_path: Path) -> None:
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(
-            ["nohup", *ONCELOG, "serve", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    try:
-        assert process.stdout is not None
-        _, address = process.stdout.readline().split()
+    with serving(tmp_path, "nohup") as (process, address):
         process.send_signal(signal.SIGHUP)
         assert connects(address)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=20)
-        assert process.returncode == 0
-        assert '"event": "stopped"' in (tmp_path / "log").read_text()
-    finally:
-        process.kill()
-        process.communicate()
+        assert_clean_end(tmp_path, process, address)
 
 
 def test_sigterm_is_a_clean_end_and_the_port_is_kept_over_restarts(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
@@ -166,23 +166,7 @@ async def test_several_workers_in_one_process(job: Job) -> None:
 
 
 async def test_one_worker_that_fails_ends_them_all(job: Job) -> None:
-    def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
-        job.copy(records, transaction)
-        if any(record.value == b"13" for record in records):
-            raise ValueError("thirteen")
-
-    async with job.processor(workers=3, process=process) as processor:
-        running = asyncio.create_task(processor.run())
-        await until(lambda: all(worker._consumer.assignment() for worker in processor._workers))
-        await job.fill(range(30))
-        async with asyncio.timeout(WAIT_S):
-            with pytest.raises(ValueError, match="thirteen"):
-                await running
-    async with job.processor() as processor:
-        running = asyncio.create_task(processor.run())
-        await job.until_committed(30)
-        await stop(processor, running)
-    await job.check(30)
+    await assert_all_workers_end(job, 3, failing(job, ValueError("thirteen")), ValueError, "thirteen")
 
 
 @pytest.mark.parametrize("plain", [True, False], ids=["plain function", "coroutine function"])
@@ -190,20 +174,40 @@ async def test_one_worker_that_fails_ends_them_all(job: Job) -> None:
 async def test_a_function_that_raises_cancelled_error_by_itself_ends_all_workers_with_an_error(
     job: Job, workers: int, plain: bool
 ) -> None:
-    def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
-        job.copy(records, transaction)
-        if any(record.value == b"13" for record in records):
-            raise asyncio.CancelledError
+    process = failing(job, asyncio.CancelledError())
 
     async def process_waiting(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
         process(records, transaction)
 
-    async with job.processor(workers=workers, process=process if plain else process_waiting) as processor:
+    function = process if plain else process_waiting
+    await assert_all_workers_end(job, workers, function, RuntimeError, "the function raised CancelledError")
+
+
+def failing(job: Job, error: BaseException) -> Callable[[list[ConsumerRecord], ProcessorTransaction], None]:
+    """Return a function that copies records, and that raises an error for the record 13."""
+
+    def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        job.copy(records, transaction)
+        if any(record.value == b"13" for record in records):
+            raise error
+
+    return process
+
+
+async def assert_all_workers_end(
+    job: Job,
+    workers: int,
+    process: Callable[[list[ConsumerRecord], ProcessorTransaction], Awaitable[None] | None],
+    error: type[Exception],
+    message: str,
+) -> None:
+    """Check that the failure of one worker ends the run with this error, and that the next run copies each record."""
+    async with job.processor(workers=workers, process=process) as processor:
         running = asyncio.create_task(processor.run())
         await until(lambda: all(worker._consumer.assignment() for worker in processor._workers))
         await job.fill(range(30))
         async with asyncio.timeout(WAIT_S):
-            with pytest.raises(RuntimeError, match="the function raised CancelledError"):
+            with pytest.raises(error, match=message):
                 await running
     async with job.processor() as processor:
         running = asyncio.create_task(processor.run())
