@@ -39,27 +39,26 @@ def read_all(oncelog: Run, topic: str, *options: str) -> list[str]:
     return done(oncelog("consume", topic, "--from-beginning", "--until-end", *options)).splitlines()
 
 
-def run_in_process(*arguments: str, lines: str, address: str) -> subprocess.CompletedProcess[str]:
-    """Run the command against the broker at `address`, in a new process, so that threads can call this."""
-    words = [*ONCELOG, *arguments, "--bootstrap", address]
-    return subprocess.run(words, input=lines, capture_output=True, text=True, timeout=60, check=False)
-
-
 def keys_of_two_partitions() -> tuple[str, str]:
     """Return keys that go to the partitions 0 and 1 of two."""
     first, second = (next(key for key in "abcdefgh" if partition_for_key(key.encode(), 2) == one) for one in (0, 1))
     return first, second
 
 
-def partly(code: ErrorCode, *, partition: int) -> Callable[[ProduceResponse], None]:
-    """Return a function that puts an error for one partition into a response to Produce."""
+async def produce_with_errors(
+    bootstrap: str, code: ErrorCode, *arguments: str, lines: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `oncelog produce` while every response to Produce has this error code for partition 1."""
 
     def change(response: ProduceResponse) -> None:
         for result in response.responses[0].partition_responses:
-            if result.index == partition:
+            if result.index == 1:
                 result.error_code = code
 
-    return change
+    async with FaultProxy(bootstrap) as proxy:
+        proxy.change(ProduceRequest, change, times=1_000_000)
+        oncelog = command_line(proxy.address)
+        return await asyncio.to_thread(oncelog, "produce", *arguments, "--key-separator", ":", lines=lines)
 
 
 # ---- topics
@@ -293,15 +292,9 @@ async def test_lines_that_may_be_written_are_not_to_be_sent_again(
     topic = fresh_name("doubtful")
     done(oncelog("topic", "create", topic, "--partitions", "2"))
     first, second = keys_of_two_partitions()
-    async with FaultProxy(bootstrap) as proxy:
-        # The broker has written the records of this partition, but its response does not say so.
-        proxy.change(ProduceRequest, partly(ErrorCode.UNKNOWN_SERVER_ERROR, partition=1), times=1_000_000)
-        result = await asyncio.to_thread(
-            run_in_process,
-            *("produce", topic, "--key-separator", ":"),
-            lines=f"{first}:a\n{second}:b\n",
-            address=proxy.address,
-        )
+    # The broker has written the record of partition 1, but its response does not say so.
+    lines = f"{first}:a\n{second}:b\n"
+    result = await produce_with_errors(bootstrap, ErrorCode.UNKNOWN_SERVER_ERROR, topic, lines=lines)
     failed(
         result,
         "oncelog: line 2: UNKNOWN_SERVER_ERROR",
@@ -317,15 +310,9 @@ async def test_a_failed_transaction_names_the_line_that_was_refused(
     topic = fresh_name("refused")
     done(oncelog("topic", "create", topic, "--partitions", "2", "--config", "max.message.bytes=1000"))
     refused, waiting = keys_of_two_partitions()
-    async with FaultProxy(bootstrap) as proxy:
-        # Line 1 would be sent again, if line 2 were not refused meanwhile.
-        proxy.change(ProduceRequest, partly(ErrorCode.NOT_LEADER_OR_FOLLOWER, partition=1), times=1_000_000)
-        result = await asyncio.to_thread(
-            run_in_process,
-            *("produce", topic, "--txn", topic, "--key-separator", ":"),
-            lines=f"{waiting}:first\n{refused}:{'x' * 2000}\n",
-            address=proxy.address,
-        )
+    # Line 1 would be sent again, if line 2 were not refused meanwhile.
+    lines = f"{waiting}:first\n{refused}:{'x' * 2000}\n"
+    result = await produce_with_errors(bootstrap, ErrorCode.NOT_LEADER_OR_FOLLOWER, topic, "--txn", topic, lines=lines)
     failed(result, "oncelog: line 2: MESSAGE_TOO_LARGE: ", "The transaction is aborted: no line is written")
 
 
