@@ -647,11 +647,19 @@ async def test_an_offset_of_another_server_is_refused(
     postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)", database=database)
     new = source(postgres, database)
     (row,) = await new.read(1)
-    new.offsets.commit([row.replace(source_offset={**(row.source_offset or {}), **other})])
+    await assert_offset_refused(new, row, other, message)
+
+
+async def assert_offset_refused(new: Source, record: SourceRecord, other: dict[str, Any], message: str) -> None:
+    """Commit the offset of a record with `other` values, and check that the task fails for good with this message."""
+    new.offsets.commit([record.replace(source_offset={**(record.source_offset or {}), **other})])
     async with await new.task() as task:
         with pytest.raises(ConnectError, match=message) as failure:
             await task.poll()
     assert not isinstance(failure.value, RetriableError)
+
+
+LOST_TIMELINE = "of timeline 1, but the server has this timeline only"
 
 
 async def test_an_offset_in_a_lost_part_of_the_log_is_refused() -> None:
@@ -662,13 +670,8 @@ async def test_an_offset_in_a_lost_part_of_the_log_is_refused() -> None:
         restored.begin_timeline()
         restored.execute("INSERT INTO t VALUES (2)")
         (change,) = await new.read(1)
-        offset = dict(change.source_offset or {})
-        assert (ops([change]), offset["timeline"]) == ([("c", 2)], 2)
-        new.offsets.commit([change.replace(source_offset={**offset, "timeline": 1})])
-        async with await new.task() as task:
-            with pytest.raises(ConnectError, match="of timeline 1, but the server has this timeline only") as failure:
-                await task.poll()
-    assert not isinstance(failure.value, RetriableError)
+        assert (ops([change]), (change.source_offset or {})["timeline"]) == ([("c", 2)], 2)
+        await assert_offset_refused(new, change, {"timeline": 1}, LOST_TIMELINE)
 
 
 async def test_a_pass_of_the_snapshot_in_a_lost_part_of_the_log_is_refused() -> None:
@@ -679,11 +682,7 @@ async def test_a_pass_of_the_snapshot_in_a_lost_part_of_the_log_is_refused() -> 
         restored.begin_timeline()
         restored.execute("INSERT INTO t VALUES (5)")
         (row,) = await new.read(1, keep=1)  # its pass saw the insertion, its slot is older than the timeline
-        new.offsets.commit([row.replace(source_offset={**(row.source_offset or {}), "timeline": 1})])
-        async with await new.task() as task:
-            with pytest.raises(ConnectError, match="of timeline 1, but the server has this timeline only") as failure:
-                await task.poll()
-    assert not isinstance(failure.value, RetriableError)
+        await assert_offset_refused(new, row, {"timeline": 1}, LOST_TIMELINE)
 
 
 async def test_a_pass_of_the_snapshot_contains_no_change_after_a_crash() -> None:
