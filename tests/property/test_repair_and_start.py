@@ -7,7 +7,6 @@ and Apache Kafka's at the end of segments, too.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from dataclasses import dataclass
 
@@ -18,7 +17,7 @@ from oncelog.broker.log.repair import inspect, repair
 from oncelog.protocol.batch_header import BatchHeader
 from oncelog.protocol.records import decode_batch, iter_batches
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import DATA, NOW, batch, new_manager
+from support.logs import DATA, NOW, batch, end_life, new_manager
 
 SEEDS = 300
 PARTITION = f"{DATA}/t-0"
@@ -75,12 +74,7 @@ def filled(rng: random.Random) -> Stopped:
             log.flush()
             end += 1
         cleaned = Cleaner(fs).clean(log, 0, NOW) or 0
-    if rng.random() < 0.5:
-        asyncio.run(manager.stop())
-    else:
-        manager.checkpoints.write("recovery-point-offset-checkpoint", {("t", 0): end})
-        manager.abandon()
-        fs.kill()
+    end_life(manager, fs, clean=rng.random() < 0.5)
     of_kafka = rng.random() < 0.3 and as_by_kafka(fs, rng)
     records = stored(fs)
     gaps = [offset for offset in range(end) if offset not in records]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar
 
 from crc32c import crc32c
 from oncelog.broker.log import LoadPoint, LogConfig, LogManager, PartitionLog, load_log
+from oncelog.broker.log.checkpoints import RECOVERY_POINTS
 from oncelog.broker.scheduling.steps import Steps
 from oncelog.broker.system.ports import Threads
 from oncelog.protocol.batch_header import CRC_END, CRC_START, BatchHeader
@@ -106,6 +108,29 @@ async def settle(manager: LogManager) -> None:
     """Wait until all jobs of the manager's threads are done."""
     assert manager._flusher is not None
     await manager._flusher.drain()
+
+
+def end_life(manager: LogManager, fs: FaultyFileSystem, *, clean: bool) -> None:
+    """Stop a manager, or kill it after a checkpoint of its recovery points."""
+    if clean:
+        asyncio.run(manager.stop())
+        return
+    ends = {(log.topic, log.partition): log.log_end_offset for log in manager.logs()}
+    manager.checkpoints.write(RECOVERY_POINTS, ends)
+    manager.abandon()
+    fs.kill()
+
+
+def served(fs: FaultyFileSystem) -> tuple[int, list[str]]:
+    """Return (log start offset, values) of the partition t-0 after a start, which serves all partitions."""
+    manager = new_manager(fs)
+    manager.open()
+    assert manager.offline == {}
+    log = manager.get("t", 0)
+    assert log is not None
+    found = (log.log_start_offset, values(log.batches()))
+    manager.abandon()
+    return found
 
 
 def values(batches: Iterable[tuple[BatchHeader, bytes | memoryview]]) -> list[str]:

@@ -13,7 +13,7 @@ from oncelog.broker.log.small_files import write_file
 from oncelog.broker.system.ports import SystemRandomIds
 from support.faulty_filesystem import FaultyFileSystem
 from support.journals import LosesAll
-from support.logs import NOW, StandingClock, at_once, batch, flip, new_manager, open_log, values, values_of
+from support.logs import NOW, StandingClock, at_once, batch, flip, new_manager, open_log, served, values, values_of
 
 DIRECTORY = "/data/t-0"
 SEGMENT = 200
@@ -154,18 +154,6 @@ async def test_after_a_repair_below_the_gaps_a_lost_segment_is_damage_again(fs: 
     fs.unlink(path(2))
     with pytest.raises(CorruptLog, match="offsets 2 to 3 are gone"):
         open_log(fs, point=CLEAN, segment_bytes=SEGMENT)
-
-
-def served(fs: FaultyFileSystem, topic: str = "t") -> tuple[int, list[str]]:
-    """Return (log start offset, values) of a partition after a start."""
-    manager = new_manager(fs, config=LogConfig(segment_bytes=SEGMENT))
-    manager.open()
-    assert (topic, 0) not in manager.offline
-    log = manager.get(topic, 0)
-    assert log is not None
-    found = (log.log_start_offset, values(log.batches()))
-    manager.abandon()
-    return found
 
 
 @pytest.mark.parametrize("clean", [True, False])

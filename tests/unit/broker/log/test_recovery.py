@@ -22,7 +22,7 @@ from oncelog.protocol.records import Record, encode_batch
 from support.faulty_filesystem import FaultyFileSystem
 from support.inline_threads import InlineThreads
 from support.journals import LosesAll, failing, turns
-from support.logs import NOW, at_once, batch, flip, new_manager, open_log, values, values_of
+from support.logs import NOW, at_once, batch, end_life, flip, new_manager, open_log, served, values, values_of
 
 FIRST = "/data/t-0/00000000000000000000.log"
 
@@ -1138,25 +1138,8 @@ def with_deleted_records(fs: FaultyFileSystem, start: int, *, clean: bool = True
         log.append(batch(f"value {number}"))
     log.flush()
     assert [segment.base_offset for segment in log.segments] == [0, 3, 6, 9]
-    if clean:
-        asyncio.run(manager.stop())
-    else:
-        manager.checkpoints.write("recovery-point-offset-checkpoint", {("t", 0): 12})
-        manager.abandon()
-        fs.kill()
+    end_life(manager, fs, clean=clean)
     manager.checkpoints.write("log-start-offset-checkpoint", {("t", 0): start})
-
-
-def served(fs: FaultyFileSystem) -> tuple[int, list[str]]:
-    """(log start offset, values) of the partition after a start."""
-    manager = new_manager(fs)
-    manager.open()
-    assert manager.offline == {}
-    log = manager.get("t", 0)
-    assert log is not None
-    found = (log.log_start_offset, values(log.batches()))
-    manager.abandon()
-    return found
 
 
 def segment_path(base_offset: int) -> str:
@@ -1255,13 +1238,8 @@ def compacted(fs: FaultyFileSystem, start: int, *, clean: bool = True, active: b
     assert Cleaner(fs).clean(log, 0, NOW) == 9
     assert [header.base_offset for header, _ in log.batches()] == [0, 1, 4, 5, 6, 7, 8, 9]
     log.delete_records_before(start)
-    if clean:
-        asyncio.run(manager.stop())
-    else:
-        manager.checkpoints.write("recovery-point-offset-checkpoint", {("t", 0): 10})
-        manager.checkpoints.write("log-start-offset-checkpoint", {("t", 0): start})
-        manager.abandon()
-        fs.kill()
+    end_life(manager, fs, clean=clean)
+    manager.checkpoints.write("log-start-offset-checkpoint", {("t", 0): start})
     manager.checkpoints.write("cleaner-offset-checkpoint", {("t", 0): 9})
     if active:
         manager.checkpoints.write("recovery-point-offset-checkpoint", {("t", 0): 9})
@@ -1327,12 +1305,7 @@ def test_one_repair_removes_a_last_batch_that_a_wrong_offset_moves_into_the_next
         log.append(batch(f"a{number}", f"b{number}", f"c{number}"))
     log.flush()
     assert [segment.base_offset for segment in log.segments] == [0, 6, 12]
-    if clean:
-        asyncio.run(manager.stop())
-    else:
-        manager.checkpoints.write("recovery-point-offset-checkpoint", {("t", 0): 18})
-        manager.abandon()
-        fs.kill()
+    end_life(manager, fs, clean=clean)
     size = fs.file_size(segment_path(6)) // 2
     set_base_offset(fs, segment_path(6), size, 11)  # the offset was 9
     manager = new_manager(fs)
