@@ -291,12 +291,18 @@ async def test_the_reserve_is_kept_for_markers_and_internal_topics(fs: FaultyFil
 # --- maintenance -----------------------------------------------------------------------------------------------------
 
 
-async def test_compaction_in_the_background(fs: FaultyFileSystem) -> None:
-    manager = new_manager(fs, StandingClock())
+async def with_records_to_compact(fs: FaultyFileSystem) -> tuple[LogManager, PartitionLog]:
+    """Start a manager, and fill the segments of a log that its next compaction makes smaller."""
+    manager = new_manager(fs)
     await manager.start()
     log = manager.create("t", 0, LogConfig(cleanup_policy=("compact",), segment_bytes=200))
     fill(log)
     await settle(manager)
+    return manager, log
+
+
+async def test_compaction_in_the_background(fs: FaultyFileSystem) -> None:
+    manager, log = await with_records_to_compact(fs)
     await manager._clean_all()
     assert values(log.batches())[-3:] == ["value 17", "value 18", "value 19"]
     assert len(list(log.batches())) < 20
@@ -317,12 +323,7 @@ def fill(log: PartitionLog) -> None:
 async def test_compaction_unlinks_what_it_replaced_beside_the_loop_once_the_new_names_are_on_disk(
     fs: FaultyFileSystem,
 ) -> None:
-    manager = new_manager(fs)
-    await manager.start()
-    log = manager.create("t", 0, LogConfig(cleanup_policy=("compact",), segment_bytes=200))
-    for value in range(20):
-        log.append(batch(f"value {value}", key=b"k%d" % (value % 3)))
-    await settle(manager)
+    manager, _ = await with_records_to_compact(fs)
     unlinked: list[str] = []
     blocking: list[str] = []
     unsynced: list[str] = []
@@ -350,11 +351,7 @@ async def test_compaction_unlinks_what_it_replaced_beside_the_loop_once_the_new_
 
 
 async def test_the_event_loop_syncs_nothing_for_a_compaction(fs: FaultyFileSystem) -> None:
-    manager = new_manager(fs)
-    await manager.start()
-    log = manager.create("t", 0, LogConfig(cleanup_policy=("compact",), segment_bytes=200))
-    fill(log)
-    await settle(manager)
+    manager, log = await with_records_to_compact(fs)
     before = log.size
     blocking: list[str] = []
 
@@ -372,11 +369,7 @@ async def test_the_event_loop_syncs_nothing_for_a_compaction(fs: FaultyFileSyste
 
 
 async def test_a_partition_deleted_while_a_compacted_segment_gets_its_name_is_left_alone(fs: FaultyFileSystem) -> None:
-    manager = new_manager(fs)
-    await manager.start()
-    log = manager.create("t", 0, LogConfig(cleanup_policy=("compact",), segment_bytes=200))
-    fill(log)
-    await settle(manager)
+    manager, _ = await with_records_to_compact(fs)
     renaming, go_on = threading.Event(), threading.Event()
 
     def hold(operation: str, path: str) -> None:
@@ -429,11 +422,7 @@ async def test_a_stop_does_not_wait_for_the_rest_of_a_compaction(
     fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The compaction is held up at its first batch until the stop has begun."""
-    manager = new_manager(fs)
-    await manager.start()
-    log = manager.create("t", 0, LogConfig(cleanup_policy=("compact",), segment_bytes=200))
-    fill(log)
-    await settle(manager)
+    manager, _ = await with_records_to_compact(fs)
     begun, stopping = threading.Event(), threading.Event()
     waits: list[bool] = []
     map_keys, stop = Cleaner.map_keys, Cleaner.stop
@@ -466,11 +455,7 @@ async def test_a_compaction_that_is_cancelled_leaves_no_failure_that_nobody_read
     fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The compaction waits until the newest record is synced. Before that, the log is closed."""
-    manager = new_manager(fs)
-    await manager.start()
-    log = manager.create("t", 0, LogConfig(cleanup_policy=("compact",), segment_bytes=200))
-    fill(log)
-    await settle(manager)
+    manager, log = await with_records_to_compact(fs)
     waits, released = asyncio.Event(), threading.Event()
     synced = PartitionLog.synced
 
@@ -514,11 +499,7 @@ async def test_others_come_in_between_the_logs_that_a_round_of_compaction_looks_
 
 
 async def test_a_partition_deleted_during_its_compaction_is_left_alone(fs: FaultyFileSystem) -> None:
-    manager = new_manager(fs)
-    await manager.start()
-    log = manager.create("t", 0, LogConfig(cleanup_policy=("compact",), segment_bytes=200))
-    fill(log)
-    await settle(manager)
+    manager, _ = await with_records_to_compact(fs)
     cleaning = asyncio.ensure_future(manager._clean_all())
     await asyncio.sleep(0)
     await manager.delete([("t", 0)])
