@@ -555,22 +555,19 @@ async def test_an_initialisation_that_has_waited_takes_no_record_from_the_next_t
         await producer.begin_transaction()
         proxy.hold(ProduceRequest, 0.5)
         producer.send(topic, b"aborted")
-        await asyncio.sleep(0.1)
+        while not proxy.seen["Produce"]:
+            await asyncio.sleep(0.01)
         committing = asyncio.create_task(producer.commit_transaction())
         await asyncio.sleep(0)
         assert producer._transactions is not None
         producer._transactions.manager.fail_abortable(ErrorCode.MESSAGE_TOO_LARGE)
         initialising = asyncio.create_task(producer.init_transactions())
-
-        async def next_transaction() -> None:
-            with pytest.raises(AbortableError):
-                await committing
-            await producer.abort_transaction()
-            await producer.begin_transaction()
-            proxy.hold(MetadataRequest, 0.3)
-            producer.send(late, b"one")
-
-        await next_transaction()
+        with pytest.raises(AbortableError):
+            await committing
+        await producer.abort_transaction()
+        await producer.begin_transaction()
+        proxy.hold(MetadataRequest, 0.3)
+        producer.send(late, b"one")
         with pytest.raises(IllegalStateError):
             await initialising
         await producer.commit_transaction()
