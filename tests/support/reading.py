@@ -94,9 +94,9 @@ def await_decided(bootstrap: str, topic: str) -> None:
 
 
 def values(bootstrap: str, topic: str, committed: bool = True) -> list[bytes]:
-    """Return the values of all records, partition after partition: those of committed transactions, or all.
+    """Return the values of all committed records, partition after partition, once no transaction is open.
 
-    Those of committed transactions are read once no transaction is open.
+    Without `committed`, return the values of all records at once.
     """
     if committed:
         await_decided(bootstrap, topic)
