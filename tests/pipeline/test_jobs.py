@@ -336,57 +336,39 @@ def test_spark_s_retries_of_a_task_do_not_hide_why_it_failed(topics: Any, tmp_pa
     assert topics.values(out) == []
 
 
-SLOW_TO_WRITE = """
-def many(spark, frames):
-    return spark.range(200000).selectExpr("cast(id AS string) AS value")
-"""
+MANY_ROWS = "spark.range(200000).selectExpr('cast(id AS string) AS value')"
 
 
 def test_a_batch_write_is_stopped_and_other_sinks_run_meanwhile(
-    spark: SparkSession, topics: Any, tmp_path: Path
+    spark: SparkSession, topics: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, batch, out = topics.make("beside"), topics.make("batch"), topics.make("out")
-    topics.send(name, ["a", "b"])
-    (tmp_path / "slow_to_write.py").write_text(SLOW_TO_WRITE)
-    text = LEAST.replace('"t"', f'"{name}", startingOffsets = "earliest"').replace('"c"', f'"{tmp_path}/checkpoint"')
-    (tmp_path / "job.toml").write_text(
-        text.replace(
-            "[[sink]]",
-            '[[transform]]\nname = "many"\npython = "slow_to_write:many"\n'
-            # One request for each record: the write takes much longer than the query's batch.
-            f'[[sink]]\nname = "slow"\nfrom = "many"\ntasks = 1\n'
-            f'options = {{ topic = "{batch}", "kafka.batch.size" = "1" }}\n'
-            "[[sink]]",
-        )
-        + f'options = {{ topic = "{out}" }}\n[options]\n"kafka.bootstrap.servers" = "{topics.bootstrap}"\n'
-    )
-
-    def stop_when_the_write_has_begun(progress: Progress) -> None:
-        topics.wait_until(lambda: topics.end_of(batch) > 0)
-        runner.stop()
-
+    job = batch_and_stream(topics, tmp_path, MANY_ROWS)
+    monkeypatch.setattr(runner_module, "FIRST_S", 0.0)
     waited: list[str] = []
     noticed: list[str] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner_module, "FIRST_S", 0.0)
-        runner = JobRunner(
-            spark,
-            spec.load(tmp_path / "job.toml"),
-            on_progress=stop_when_the_write_has_begun,
-            on_notice=noticed.append,
-            on_waiting=waited.append,
-        )
-        runner.run()
-    assert topics.values(out) == ["a", "b"]
-    assert topics.records(batch) == [], "its transaction is aborted"
-    assert any(re.match(r"slow: waiting \d+ s for the batch write: writing", line) for line in waited)
-    assert noticed == ["slow: the batch write was stopped, and nothing is written"]
+
+    def stop_when_the_write_has_begun(progress: Progress) -> None:
+        topics.wait_until(lambda: topics.end_of(job.batch) > 0)
+        runner.stop()
+
+    runner = JobRunner(
+        spark,
+        spec.load(job.path),
+        on_progress=stop_when_the_write_has_begun,
+        on_notice=noticed.append,
+        on_waiting=waited.append,
+    )
+    runner.run()
+    assert topics.values(job.stream) == ["a", "b"]
+    assert topics.records(job.batch) == [], "its transaction is aborted"
+    assert any(re.match(r"batch: waiting \d+ s for the batch write: writing", line) for line in waited)
+    assert noticed == ["batch: the batch write was stopped, and nothing is written"]
 
 
 def test_a_batch_write_that_spark_does_not_stop_in_time_leaves_no_transaction_open(
     spark: SparkSession, topics: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = batch_and_stream(topics, tmp_path, "spark.range(200000).selectExpr('cast(id AS string) AS value')")
+    job = batch_and_stream(topics, tmp_path, MANY_ROWS)
     monkeypatch.setattr(runner_module, "_stop_query", lambda query: None if type(query) is BatchWrite else query.stop())
     noticed: list[str] = []
 
@@ -429,10 +411,11 @@ def test_a_stopped_job_reports_a_batch_write_that_has_just_ended(
 
 
 class BatchAndStream(NamedTuple):
-    """A job that writes the batch frame `rows` to the topic `batch`, and a stream to another topic."""
+    """A job that writes a batch frame to the topic `batch`, and the values "a" and "b" of a stream to `stream`."""
 
     path: Path
     batch: str
+    stream: str
 
 
 def batch_and_stream(topics: Any, directory: Path, rows: str, spark: str = "") -> BatchAndStream:
@@ -452,7 +435,7 @@ def batch_and_stream(topics: Any, directory: Path, rows: str, spark: str = "") -
         )
         + f'options = {{ topic = "{out}" }}\n[options]\n"kafka.bootstrap.servers" = "{topics.bootstrap}"\n{spark}'
     )
-    return BatchAndStream(directory / "job.toml", batch)
+    return BatchAndStream(directory / "job.toml", batch, out)
 
 
 @pytest.mark.parametrize("who", ["all", pytest.param("jvm", marks=pytest.mark.slow)])
