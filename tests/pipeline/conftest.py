@@ -188,10 +188,11 @@ class Topics:
         return self.owner(_of_checkpoint(str(checkpoint)))
 
     def wait_until(self, condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
-        """Look again and again, each time by asking the broker, until the condition holds."""
+        """Look again and again, with short pauses for what is waited for, until the condition holds."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < deadline, "what the test waits for has not come"
+            time.sleep(0.05)
 
     def _of_query(self, work: Callable[[SinkTransaction], Coroutine[Any, Any, str]]) -> str:
         config = ProducerConfig.of({"bootstrap.servers": self.bootstrap}, **CLIENT_DEFAULTS)
