@@ -76,7 +76,9 @@ async def test_what_was_acknowledged_survives(tmp_path: Path, fault: str) -> Non
                 kept = kept_by_the_journal(broker)
             broker.kill9()
             if fault == "power lost":
-                for path, end in kept_by_the_journal(broker).items():
+                kept = kept_by_the_journal(broker)
+                assert kept
+                for path, end in kept.items():
                     with path.open("r+b") as file:
                         file.truncate(end)
             broker.start()
