@@ -40,6 +40,12 @@ from = "input"
 """
 
 
+def least_job(topic: str, directory: Path) -> str:
+    """Return the text of the least job, which reads the topic from the beginning, with a checkpoint in `directory`."""
+    text = LEAST.replace('"t"', f'"{topic}", startingOffsets = "earliest"')
+    return text.replace('"c"', f'"{directory}/checkpoint"')
+
+
 HEADER_WITHOUT_KEY = '["value", "array(struct(cast(null AS string) AS key, value)) AS headers"]'
 
 SECOND = """
@@ -206,8 +212,7 @@ def test_a_checkpoint_of_another_topic_is_refused_at_once(spark: SparkSession, t
 
     def run(topic: str) -> None:
         (tmp_path / "job.toml").write_text(
-            LEAST.replace('"t"', f'"{topic}", startingOffsets = "earliest"').replace('"c"', f'"{tmp_path}/checkpoint"')
-            + f'options = {{ topic = "{out}" }}\ntrigger = "available-now"\n[options]\n'
+            least_job(topic, tmp_path) + f'options = {{ topic = "{out}" }}\ntrigger = "available-now"\n[options]\n'
             f'"kafka.bootstrap.servers" = "{topics.bootstrap}"\n'
         )
         JobRunner(spark, spec.load(tmp_path / "job.toml"), on_restart=lambda sink, why: restarts.append(why)).run()
@@ -246,7 +251,7 @@ def test_transforms_may_be_functions_of_modules_beside_the_job(
     topics.send(name, ["a", "b"])
     (tmp_path / "loud_transform.py").write_text(TOP_LEVEL.format(helper="loud_helper"))
     (tmp_path / "loud_helper.py").write_text("def shout(text):\n    return text.upper()\n")
-    text = LEAST.replace('"t"', f'"{name}", startingOffsets = "earliest"').replace('"c"', f'"{tmp_path}/checkpoint"')
+    text = least_job(name, tmp_path)
     text = text.replace('from = "input"', 'from = "loud"')
     (tmp_path / "job.toml").write_text(
         f'{text}options = {{ topic = "{out}" }}\ntrigger = "available-now"\n'
@@ -292,7 +297,7 @@ def test_a_query_that_fails_is_started_again_so_often(
     (tmp_path / f"{module}.failures").write_text(str(failures))
     (tmp_path / "job.toml").write_text(
         "max_restarts = 2\n"
-        + LEAST.replace('"t"', f'"{name}", startingOffsets = "earliest"').replace('"c"', f'"{tmp_path}/checkpoint"')
+        + least_job(name, tmp_path)
         + f'options = {{ topic = "{out}" }}\ntasks = 1\ntrigger = "available-now"\n'
         f'[[transform]]\nname = "passed"\npython = "{module}:flaky"\n'
         f'[options]\n"kafka.bootstrap.servers" = "{topics.bootstrap}"\n'
@@ -319,9 +324,7 @@ def test_spark_s_retries_of_a_task_do_not_hide_why_it_failed(topics: Any, tmp_pa
     name, out = topics.make("retried"), topics.make("out")
     topics.send(name, ["a", "b"])
     (tmp_path / "job.toml").write_text(
-        LEAST.replace('"t"', f'"{name}", startingOffsets = "earliest"')
-        .replace('"c"', f'"{tmp_path}/checkpoint"')
-        .replace("[[sink]]", f"select = {HEADER_WITHOUT_KEY}\n[[sink]]")
+        least_job(name, tmp_path).replace("[[sink]]", f"select = {HEADER_WITHOUT_KEY}\n[[sink]]")
         + f'options = {{ topic = "{out}" }}\ntrigger = "available-now"\n[options]\n'
         f'"kafka.bootstrap.servers" = "{topics.bootstrap}"\n[spark]\n"spark.driver.extraJavaOptions" = "{QUICK}"\n'
     )
@@ -423,7 +426,7 @@ def batch_and_stream(topics: Any, directory: Path, rows: str, spark: str = "") -
     topics.send(name, ["a", "b"])
     module = f"rows_of_{batch}".replace("-", "_")  # modules are imported once
     (directory / f"{module}.py").write_text(f"def rows(spark, frames):\n    return {rows}\n")
-    text = LEAST.replace('"t"', f'"{name}", startingOffsets = "earliest"').replace('"c"', f'"{directory}/checkpoint"')
+    text = least_job(name, directory)
     (directory / "job.toml").write_text(
         text.replace(
             "[[sink]]",
@@ -514,8 +517,7 @@ def test_a_job_is_stopped_with_all_its_processes(topics: Any, tmp_path: Path, nu
     name = topics.make("stopped")
     topics.send(name, ["a", "b"])
     (tmp_path / "job.toml").write_text(
-        LEAST.replace('"t"', f'"{name}", startingOffsets = "earliest"').replace('"c"', f'"{tmp_path}/checkpoint"')
-        + f'options = {{ topic = "{topics.make("out")}" }}\n[options]\n'
+        least_job(name, tmp_path) + f'options = {{ topic = "{topics.make("out")}" }}\n[options]\n'
         f'"kafka.bootstrap.servers" = "{topics.bootstrap}"\n[spark]\n"spark.driver.extraJavaOptions" = "{QUICK}"\n'
     )
     metrics = f"127.0.0.1:{free_port()}"
