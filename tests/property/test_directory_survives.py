@@ -18,7 +18,8 @@ from functools import partial
 
 import pytest
 from oncelog.broker.log import LogConfig, LogManager, PartitionLog
-from oncelog.broker.log.repair import Damage, inspect
+from oncelog.broker.log.damage import Damage
+from oncelog.broker.log.repair import inspect
 from oncelog.protocol.errors import KafkaError
 from support.faulty_filesystem import FaultyFileSystem
 from support.logs import DATA, batch, new_manager, values
