@@ -115,9 +115,10 @@ HARMLESS: Final = {
     "ssl.trustmanager.algorithm": ("SunX509", "PKIX"),
     "principal.builder.class": ("org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",),
 }
-"""Values of unsupported security settings that need no support.
+"""Values that unsupported security settings may have, because these values require nothing of the broker.
 
-There is no other broker, and `ssl.enabled.protocols` names the versions of TLS. The others are Kafka's defaults.
+Settings for connections between brokers have no effect, because there is no other broker. `ssl.enabled.protocols`
+defines the versions of TLS. The remaining values are Kafka's defaults.
 """
 
 LOGIN_MODULES: Final = {
@@ -148,7 +149,7 @@ def _asks_for_nothing(name: str, value: object) -> bool:
 
 
 def _is_login_module(name: str, value: str) -> bool:
-    """Return whether a listener's setting names the login module that the listener uses in any case."""
+    """Return whether a listener's setting names the login module that the listener always uses."""
     for end, (module, options) in LOGIN_MODULES.items():
         if name.startswith(LISTENER_PREFIX) and name.endswith(end):
             from ..auth.jaas import parse_jaas  # imported at its first use, not at start
@@ -162,7 +163,7 @@ def _is_login_module(name: str, value: str) -> bool:
 
 
 def _prefix(listener: str) -> str:
-    """Return the beginning of the names of a listener's own settings. Case is ignored, and `_` equals `.`."""
+    """Return the prefix of the names of a listener's own settings. Case is ignored, and `_` equals `.`."""
     return f"{LISTENER_PREFIX}{normal_name(listener)}."
 
 
@@ -200,10 +201,10 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         self.__dict__["_static"] = {name: self.get(name) for name, row in self.rows.items() if row.dynamic}
 
     def set_dynamic(self, values: Mapping[str, Any]) -> None:
-        """Put `values`, typed values by the names of dynamic settings, into effect in place of those of the last call.
+        """Replace the dynamic settings of the last call with `values`, which maps names to typed values.
 
-        Other settings never change. A part of the broker that keeps a value instead of the configuration must be
-        informed of the change.
+        Other settings never change. The caller must inform each part of the broker that has copied a value from the
+        configuration.
         """
         for name in self.dynamic.keys() - values.keys():
             if name in self.explicit:
@@ -253,9 +254,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     )
     metrics_users_location: str = text(
         "",
-        doc="The file with the users who may read the metrics, by HTTP basic authentication. Each line has a name, a"
-        " colon and a salted hash of the password, and `oncelog user hash NAME` makes it. The broker reads the file"
-        " again when it changes.",
+        doc="The file with the users who may read the metrics, by HTTP basic authentication. Each line consists of a"
+        " name, a colon and a salted hash of the password; `oncelog user hash NAME` prints such a line. The broker"
+        " reads the file again when it changes.",
     )
     metrics_bearer_token_location: str = text(
         "",
@@ -264,8 +265,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     )
     metrics_health_public: bool = boolean(
         True,
-        doc="Whether `GET /health` is answered to clients without credentials, with the status but without the reason."
-        " Has no effect without metrics.users.location and metrics.bearer.token.location.",
+        doc="Whether the broker answers `GET /health` from clients without credentials, with the status but without the"
+        " reason. Has no effect without metrics.users.location and metrics.bearer.token.location.",
     )
     health_flush_max_ms: int = integer(
         30000,
@@ -312,7 +313,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     socket_listen_backlog_size: int = integer(
         1024,
         at_least(1),
-        doc="The number of connections that may wait to be accepted. Clients beyond it retry after a second. Kafka's"
+        doc="The number of connections that may wait to be accepted. Further clients retry after a second. Kafka's"
         " default of 50 is too small when many clients connect at the same time.",
     )
     socket_send_buffer_bytes: int = integer(
@@ -350,7 +351,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         INT32_MAX,
         at_least(1),
         doc="The maximum number of new connections per second (KIP-612), over the windows of quota.window.num. Further"
-        " connections are accepted later. With the prefix listener.name.<listener>., it limits those of a listener.",
+        " connections are accepted later. With the prefix listener.name.<listener>., it limits those of one listener.",
         per_listener=True,
         dynamic=True,
     )
@@ -372,9 +373,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     )
     queued_max_request_bytes: int = long(
         134217728,
-        doc="The memory in bytes for requests that are being received on all connections. At this limit requests wait,"
-        " small ones least, and the connection that sends most slowly is closed. 0 or less: no limit, which is"
-        " Kafka's default.",
+        doc="The memory in bytes for requests that are being received on all connections. At this limit, requests wait"
+        " (small ones for the shortest time), and the connection that sends most slowly is closed. 0 or less: no limit,"
+        " which is Kafka's default.",
     )
     queued_max_response_bytes: int = long(
         134217728,
@@ -416,8 +417,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     request_max_elements: int = integer(
         200000,
         at_least(1),
-        doc="The maximum number of array elements (topics, partitions, keys, ...) and tagged fields in a request. The"
-        " broker closes the connection of a client that sends a request with more, before it decodes them.",
+        doc="The maximum number of array elements (topics, partitions, keys, ...) and tagged fields in a request. If a"
+        " request has more, the broker closes the connection before it decodes the elements.",
     )
     response_max_rows: int = integer(
         200000,
@@ -565,8 +566,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         67108864,
         at_least(0),
         doc="The disk space in bytes that is kept free for transaction markers and internal topics. Produce is refused"
-        " when less is free. A compaction may use up to half of it, and one of an internal topic more, because it frees"
-        " space.",
+        " when less is free. A compaction, which frees space, may use up to half of the reserve. A compaction of an"
+        " internal topic may use more.",
     )
     log_reserve_decision_bytes: int = long(
         16777216,
@@ -862,7 +863,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         600000,
         at_least(0),
         doc="The time in ms for which a wall clock that has jumped ahead must stay there before offsets and"
-        " transactional ids expire by it. 0: at once, as in Kafka. Not a setting of Kafka.",
+        " transactional ids expire by this clock. 0: at once, as in Kafka. Not a setting of Kafka.",
     )
     transaction_partition_verification_enable: bool = boolean(
         True,
@@ -942,7 +943,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     )
 
     def check(self) -> None:
-        """Raise ConfigError if values contradict each other or cannot be served."""
+        """Raise ConfigError if values contradict each other or are not supported."""
         self._check_order("group.min.session.timeout.ms", "group.max.session.timeout.ms")
         self.check_compaction_lags()
         check_text("broker.rack", self.broker_rack)
@@ -951,16 +952,16 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         self._check_tls(listeners)
         self._check_logins(listeners)
         if "," in self.log_dirs:
-            raise ConfigError("log.dirs", "names more than one directory. This release uses a single data directory")
+            raise ConfigError("log.dirs", "names more than one directory. Name a single one")
         if "\0" in self.log_dirs:
             raise ConfigError("log.dirs", "contains a null character, which no file name may contain. Remove it")
 
     def check_compaction_lags(self) -> None:
-        """Raise ConfigError if the compaction lag's lower bound is above its upper bound, which no topic may have."""
+        """Raise ConfigError if the minimum compaction lag is above the maximum. No topic may have such settings."""
         self._check_order("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
 
     def _check_order(self, lower: str, upper: str) -> None:
-        """Raise ConfigError if the value of the setting `lower` is above that of `upper`."""
+        """Raise ConfigError if the setting `lower` has a higher value than the setting `upper`."""
         least, most = self.get(lower), self.get(upper)
         if least > most:
             problem = f"{least} is more than {upper} = {most}. Lower one or raise the other"
@@ -972,7 +973,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         if metrics is None:
             for name in ("metrics.users.location", "metrics.bearer.token.location"):
                 if self.get(name):
-                    raise ConfigError(name, "is set, but metrics.listener is empty. Set that, or remove this setting")
+                    raise ConfigError(
+                        name, "is set, but metrics.listener is empty. Set metrics.listener, or remove this setting"
+                    )
             return []
         if metrics.protocol.uses_tls and any(row.name == METRICS for row in self.read_listeners()):
             raise ConfigError(
@@ -986,7 +989,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         for name in self.overrides:
             if name not in owners:
                 names = ", ".join(listener.name for listener in listeners)
-                raise ConfigError(name, f"belongs to no listener. `listeners` has the names {names}")
+                raise ConfigError(name, f"belongs to no listener. Use one of the names in `listeners`: {names}")
             listener = owners[name]
             own = name.removeprefix(_prefix(listener.name))
             if own == "max.connection.creation.rate":  # for listeners of every protocol

@@ -110,10 +110,10 @@ class Exchange:
         self.refusal = refusal
         self.decoding = decoding
         self.unawaited: Coroutine[Any, Any, Any] | Steps[Any] | None = None
-        """What the handler returned, until the coroutine that awaits it has begun."""
+        """The handler's return value, until the coroutine that awaits it has begun."""
 
     def give_up(self) -> None:
-        """Close what the handler returned, because the coroutine that awaits it was cancelled before it began."""
+        """Close the handler's return value, because the coroutine to await it was cancelled before it began."""
         if self.unawaited is not None:
             self.unawaited.close()
 
@@ -376,7 +376,7 @@ class Dispatcher:
         return self._handle(exchange, exchange.refusal or problem)
 
     async def _answered(self, exchange: Exchange, reply: Reply) -> Outcome:
-        """Await the result of a request that was decoded at once; take a slot if the request turns out to be large."""
+        """Await the result of a request that was decoded at once; take a slot if the request proves to be large."""
         exchange.unawaited = None
         while isinstance(reply, Coroutine):
             reply = await reply
@@ -452,7 +452,7 @@ class Dispatcher:
         return answer
 
     def _failed(self, exchange: Exchange, error: BaseException) -> Steps[Response | None]:
-        """Return the error response to a request that failed, or None if the connection is closed instead."""
+        """Return the error response to a failed request. If there is none, close the connection and return None."""
         connection = exchange.context.connection
         if isinstance(error, MalformedRequest):
             self._log.warning("request_refused", why=str(error), peer=connection.peer_host)

@@ -19,7 +19,7 @@ EVERY_BROKER: Final = ""
 """The resource name of the values for all brokers."""
 
 _LEAST: Final = {"log.retention.ms": -1, "log.roll.ms": 1, "log.roll.jitter.ms": 0}
-"""The least values that clients can set. In the configuration, lower values mean that a coarser setting applies."""
+"""The lowest values that clients can set. In the configuration, lower values mean that a coarser setting applies."""
 
 StoredConfigs: TypeAlias = Mapping[str, Mapping[str, str]]
 """The changed values as text, by the id of their broker or EVERY_BROKER, and by the name of their setting."""
@@ -35,7 +35,8 @@ def dynamic_setting(name: str) -> Setting:
     if setting is None or not setting.dynamic:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"{name[:100]} cannot be changed while the broker is running. Change its configuration and restart it.",
+            f"{name[:100]} cannot be changed while the broker is running. Change it in the broker's configuration, and"
+            " restart the broker.",
         )
     return setting
 
@@ -63,7 +64,7 @@ def dynamic_value(name: str, text: str) -> Any:
 
 
 def in_effect(config: BrokerConfig, stored: StoredConfigs, resource: str) -> Mapping[str, str]:
-    """Return the stored values of a broker or of all brokers; none if `dynamic.configs.enable` is false."""
+    """Return the stored values of a broker or of all brokers; an empty mapping if `dynamic.configs.enable` is false."""
     return stored.get(resource, {}) if config.dynamic_configs_enable else {}
 
 
@@ -89,7 +90,7 @@ def take_dynamic_configs(config: BrokerConfig, stored: StoredConfigs, node_id: i
 
 
 def _typed(config: BrokerConfig, stored: StoredConfigs, node_id: int) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the typed values that apply to a broker, by name, and the reasons why other values are ignored."""
+    """Return the typed values that apply to a broker, and the reasons why others are ignored, both by name."""
     values: dict[str, Any] = {}
     ignored: dict[str, str] = {}
     for resource in (EVERY_BROKER, str(node_id)):  # the broker's own values replace those for all brokers

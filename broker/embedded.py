@@ -89,7 +89,7 @@ class Broker:
     def failure(self) -> KafkaError | None:
         """The error that made the data directory refuse writes, or None.
 
-        Only a new broker can use the directory again.
+        To use the directory again, start a new broker.
         """
         return self._node.failure
 

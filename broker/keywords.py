@@ -89,7 +89,7 @@ class BrokerKeywords(TypedDict, total=False):
     sasl_oauthbearer_clock_skew_seconds: int
     """The time in seconds by which the clocks of the identity provider and of the broker may differ."""
     sasl_oauthbearer_sub_claim_name: str
-    """The claim of a token that has the name of the user, which becomes the principal."""
+    """The claim of a token that contains the name of the user, which becomes the principal."""
     sasl_server_max_receive_size: int
     """The largest request in bytes that a client can send before it has logged in with SASL. Raise it for larger
     tokens. Kafka's default is 524288, but many such requests would use up the memory for requests of others.
@@ -112,8 +112,8 @@ class BrokerKeywords(TypedDict, total=False):
     password is in quotation marks. Kafka has it only with the prefix listener.name.<listener>.
     """
     plain_users_location: str
-    """The file with the users of PLAIN. Each line has a name, a colon and a salted hash of the password, and
-    `oncelog user hash NAME` makes it. The broker reads the file again when it changes.
+    """The file with the users of PLAIN. Each line consists of a name, a colon and a salted hash of the password;
+    `oncelog user hash NAME` prints such a line. The broker reads the file again when it changes.
     """
     delegation_token_secret_key: str
     """The key from which the broker computes the secret of every delegation token. Empty: delegation tokens are
@@ -152,15 +152,15 @@ class BrokerKeywords(TypedDict, total=False):
     max_acls: int
     """The maximum number of ACLs. A request to create more fails with POLICY_VIOLATION."""
     quota_window_num: int
-    """The number of windows over which the use of a quota is measured. A client that was idle may at once use the
-    quota of all windows but one.
+    """The number of windows over which the use of a quota is measured. A client that was idle may immediately use
+    the quota of all windows but one.
     """
     quota_window_size_seconds: int
-    """The length of such a window in seconds."""
+    """The length in seconds of a window over which the use of a quota is measured."""
     controller_quota_window_num: int
     """The number of windows whose quota of changed partitions (`controller_mutation_rate`) a client may use at once."""
     controller_quota_window_size_seconds: int
-    """The length of such a window in seconds."""
+    """The length in seconds of a window of controller.quota.window.num."""
     max_client_quotas: int
     """The maximum number of users, client ids, pairs of both, and addresses with quotas. A request for more fails
     with POLICY_VIOLATION.
@@ -187,17 +187,17 @@ class BrokerKeywords(TypedDict, total=False):
     authenticate. Empty: none.
     """
     metrics_users_location: str
-    """The file with the users who may read the metrics, by HTTP basic authentication. Each line has a name, a colon
-    and a salted hash of the password, and `oncelog user hash NAME` makes it. The broker reads the file again when
-    it changes.
+    """The file with the users who may read the metrics, by HTTP basic authentication. Each line consists of a name,
+    a colon and a salted hash of the password; `oncelog user hash NAME` prints such a line. The broker reads the
+    file again when it changes.
     """
     metrics_bearer_token_location: str
     """The file with the tokens of clients that may read the metrics, one per line: clients send `Authorization:
     Bearer TOKEN`. The broker reads the file again when it changes.
     """
     metrics_health_public: bool
-    """Whether `GET /health` is answered to clients without credentials, with the status but without the reason. Has
-    no effect without metrics.users.location and metrics.bearer.token.location.
+    """Whether the broker answers `GET /health` from clients without credentials, with the status but without the
+    reason. Has no effect without metrics.users.location and metrics.bearer.token.location.
     """
     health_flush_max_ms: int
     """The longest time in ms that a flush to disk may take before `GET /health` is answered with 503."""
@@ -224,8 +224,8 @@ class BrokerKeywords(TypedDict, total=False):
     socket_request_max_bytes: int
     """The largest request in bytes. The broker closes the connection of a client that sends a larger one."""
     socket_listen_backlog_size: int
-    """The number of connections that may wait to be accepted. Clients beyond it retry after a second. Kafka's
-    default of 50 is too small when many clients connect at the same time.
+    """The number of connections that may wait to be accepted. Further clients retry after a second. Kafka's default
+    of 50 is too small when many clients connect at the same time.
     """
     socket_send_buffer_bytes: int
     """The size in bytes of a connection's send buffer (SO_SNDBUF). -1: the operating system's default."""
@@ -244,7 +244,7 @@ class BrokerKeywords(TypedDict, total=False):
     """
     max_connection_creation_rate: int
     """The maximum number of new connections per second (KIP-612), over the windows of quota.window.num. Further
-    connections are accepted later. With the prefix listener.name.<listener>., it limits those of a listener.
+    connections are accepted later. With the prefix listener.name.<listener>., it limits those of one listener.
     """
     connections_max_idle_ms: int
     """The time in ms after which a connection without requests and responses is closed. 0 or less: never."""
@@ -255,9 +255,9 @@ class BrokerKeywords(TypedDict, total=False):
     connection_write_buffer_bytes: int
     """The response bytes that a client may leave unread before the broker stops executing the client's requests."""
     queued_max_request_bytes: int
-    """The memory in bytes for requests that are being received on all connections. At this limit requests wait,
-    small ones least, and the connection that sends most slowly is closed. 0 or less: no limit, which is Kafka's
-    default.
+    """The memory in bytes for requests that are being received on all connections. At this limit, requests wait
+    (small ones for the shortest time), and the connection that sends most slowly is closed. 0 or less: no limit,
+    which is Kafka's default.
     """
     queued_max_response_bytes: int
     """The memory in bytes for responses that clients have not read, on all connections. A Fetch response gets at
@@ -282,8 +282,8 @@ class BrokerKeywords(TypedDict, total=False):
     gets no session.
     """
     request_max_elements: int
-    """The maximum number of array elements (topics, partitions, keys, ...) and tagged fields in a request. The
-    broker closes the connection of a client that sends a request with more, before it decodes them.
+    """The maximum number of array elements (topics, partitions, keys, ...) and tagged fields in a request. If a
+    request has more, the broker closes the connection before it decodes the elements.
     """
     response_max_rows: int
     """The maximum number of rows (partitions, offsets, members, settings, ...) in a response. A request for more
@@ -359,8 +359,8 @@ class BrokerKeywords(TypedDict, total=False):
     """
     log_reserve_bytes: int
     """The disk space in bytes that is kept free for transaction markers and internal topics. Produce is refused
-    when less is free. A compaction may use up to half of it, and one of an internal topic more, because it frees
-    space.
+    when less is free. A compaction, which frees space, may use up to half of the reserve. A compaction of an
+    internal topic may use more.
     """
     log_reserve_decision_bytes: int
     """The last part of log.reserve.bytes, in bytes, at most half of it. It is kept for the decisions and markers of
@@ -541,7 +541,7 @@ class BrokerKeywords(TypedDict, total=False):
     """The time in ms between two searches for transactional ids that have expired."""
     expiry_clock_settle_ms: int
     """The time in ms for which a wall clock that has jumped ahead must stay there before offsets and transactional
-    ids expire by it. 0: at once, as in Kafka. Not a setting of Kafka.
+    ids expire by this clock. 0: at once, as in Kafka. Not a setting of Kafka.
     """
     transaction_partition_verification_enable: bool
     """Whether the broker checks that a transactional batch belongs to an ongoing transaction (KIP-890)."""

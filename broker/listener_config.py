@@ -19,7 +19,7 @@ ANY_HOST: Final = ("", "0.0.0.0", "::")
 """Hosts that mean all interfaces."""
 
 METRICS: Final = "METRICS"
-"""The name of the listener for metrics and health, in names of settings such as `listener.name.metrics.ssl.*`."""
+"""The listener name for metrics and health in the names of settings, such as `listener.name.metrics.ssl.*`."""
 
 
 class SecurityProtocol(StrEnum):
@@ -43,7 +43,7 @@ class SecurityProtocol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ListenerConfig:
-    """A named address to bind. `advertised` is the (host, port) for clients, None without `advertised.listeners`."""
+    """A named address to bind. `advertised` is the (host, port) for clients, or None without `advertised.listeners`."""
 
     name: str
     host: str

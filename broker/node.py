@@ -106,7 +106,7 @@ class BrokerNode:
             self.config.audit_log_location,
         )
         self.initial_users: Mapping[tuple[str, str], ScramCredential] = {}
-        """SCRAM credentials, by user and mechanism, that are added at the start unless the user already has one."""
+        """SCRAM credentials, by user and mechanism, that are added at the start to users without such a credential."""
         self.metrics = Metrics()
         self.clock: Clock = clock or SystemClock()
         self.node_id = self.config.node_id
@@ -185,7 +185,7 @@ class BrokerNode:
     def failure(self) -> KafkaError | None:
         """The error that made the data directory refuse writes, or None.
 
-        Only a new broker can use the directory again.
+        To use the directory again, start a new broker.
         """
         return self.log_manager.failed
 
@@ -415,7 +415,7 @@ class BrokerNode:
         self.metrics.watch(OLDEST_FLUSH, lambda: self.log_manager.oldest_flush_s)
 
     def check_disk(self) -> asyncio.Future[str | None]:
-        """Return a future of the reason why a small write to the data directory fails, or of None if it succeeds."""
+        """Try a small write to the data directory. The future's result is the reason for a failure, or None."""
         return self._disk_probe.check()
 
     async def _problem(self) -> str | None:
@@ -466,7 +466,7 @@ class BrokerNode:
     async def stop(self) -> None:
         """Stop the broker's parts in order.
 
-        Afterwards, all acknowledged data is on disk. After a clean stop, all written data is on disk.
+        Afterwards, all acknowledged data is on disk and, if the stop was clean, all written data, too.
         """
         if not self._running:
             if self._temporary is not None:

@@ -16,7 +16,7 @@ _ALLOWED: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def name_problem(name: str) -> str | None:
-    """Return what is wrong with a topic name, None if the name is valid."""
+    """Return what is wrong with a topic name, or None if the name is valid."""
     if not name:
         return "The topic name is empty. Use 1 to 249 characters."
     if name in (".", ".."):
@@ -29,7 +29,7 @@ def name_problem(name: str) -> str | None:
 
 
 class TopicNames:
-    """A set of topic names that finds collisions, which are names that differ only in '.' and '_'.
+    """A set of topic names that finds collisions: two names collide if they differ only in '.' and '_'.
 
     Kafka's metric names cannot distinguish the two characters, so Kafka refuses a topic whose name collides.
     """

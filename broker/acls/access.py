@@ -21,22 +21,22 @@ CODES: Final = {
     AclResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     AclResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
-"""The error code of a refused operation, by the type of the resource."""
+"""The error code for a refused operation, by resource type."""
 
 RECORD_UNITS: Final = 10
-"""The units of work (`steps.py`) of a line in the audit log."""
+"""The cost of a line in the audit log, in units of work (`steps.py`)."""
 
 
 class Access(Protocol):
-    """What one client may do. The cluster is a resource, too, with the name `CLUSTER_NAME`."""
+    """What one client may do. The cluster is a resource, too. Its name is `CLUSTER_NAME`."""
 
     @property
     def is_limited(self) -> bool:
-        """Whether there is access control at all. If not, the client may do everything."""
+        """Whether there is access control. If there is none, the client may do everything."""
 
     @property
     def units(self) -> int:
-        """The units of work (`steps.py`) of one call to `allows`."""
+        """The cost of one call to `allows`, in units of work (`steps.py`)."""
 
     def allows(
         self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME, *, quiet: bool = False
@@ -131,7 +131,7 @@ class _ClientAccess:
 
 
 class _AuditedAccess(_ClientAccess):
-    """The access of one client whose allowed operations are recorded, too."""
+    """The access of one client. The audit log records allowed operations as well as denied ones."""
 
     __slots__ = ()
 
@@ -167,7 +167,7 @@ class AccessControl:
         return self._access(self._authorizer, str(principal), spelled_as_in_kafka(host), api_key, self._audit)
 
     def allows_uncovered(self, principal: Principal, host: str, api_key: int) -> bool:
-        """Return whether the client may use an API without known requirements: only `super.users` may."""
+        """Return whether the client may use an API without known requirements. Only `super.users` may."""
         allowed = str(principal) in self._authorizer.super_users
         rule = "super.users" if allowed else "no requirements are known for the API"
         self._audit.operation(

@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 from ...protocol.access_rules import AclOperation, AclResourceType, PatternType, Permission
 
 WILDCARD: Final = "*"
-"""As the name of a literal pattern: every resource. As a host: every host."""
+"""The wildcard: as the name of a literal pattern it means every resource, as a host every host."""
 
 EVERY_USER: Final = "User:*"
-"""The principal of a rule that applies to every client, whatever the type of the client's principal."""
+"""The principal of a rule that applies to every client, regardless of the type of the client's principal."""
 
 CLUSTER_NAME: Final = "kafka-cluster"
 """The name of the only resource of the type CLUSTER."""
@@ -40,7 +40,7 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """A filter of rules. None, and the number of ANY, match everything.
+    """A filter of rules. A field that is None, or has the number of ANY, matches everything.
 
     The pattern type MATCH matches the rules that apply to the resource `resource_name`.
     """

@@ -110,7 +110,7 @@ class AclIndex:
         return max(map(len, self._sorted_lengths.values()), default=0)
 
     def matching(self, resource_type: int, name: str) -> Iterator[RulesByClient]:
-        """Yield the rules of each pattern that matches a resource, by client."""
+        """Yield, for each pattern that matches a resource, the pattern's rules by client."""
         patterns = self._patterns
         rules = patterns.get((resource_type, PatternType.LITERAL, name))
         if rules is not None:
@@ -128,16 +128,16 @@ class AclIndex:
                 yield rules
 
     def of_principal(self, resource_type: int, principal: str) -> Iterable[Acl]:
-        """Return the rules for one principal, exactly as rules name it, on resources of one type."""
+        """Return the rules that name exactly this principal, for resources of one type."""
         return self._of_principal.get((resource_type, principal), ())
 
     @property
     def units(self) -> int:
-        """The units of work (`steps.py`) for finding the patterns of a resource. They grow with `most_lengths`."""
+        """The cost of finding a resource's patterns, in units of work (`steps.py`). It grows with `most_lengths`."""
         return 1 + self.most_lengths // 8
 
     def candidates(self, wanted: AclFilter) -> Steps[list[Acl]]:
-        """Return, in steps, the rules that a filter can match: those of its resource or of its principal, else all.
+        """Return, in steps, the rules that a filter can match: those for its resource or principal, else all.
 
         The caller must still check each of these rules with the filter. A rule may have been removed between the steps.
         """

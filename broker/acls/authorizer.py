@@ -54,7 +54,7 @@ OPERATIONS: Final = {
     AclResourceType.USER: (_O.CREATE_TOKENS, _O.DESCRIBE_TOKENS),
     AclResourceType.DELEGATION_TOKEN: (_O.DESCRIBE,),
 }
-"""The operations that a request can need on a resource of each type. `authorized_operations` reports them (KIP-430)."""
+"""The operations that requests can require on each type of resource. `authorized_operations` reports them (KIP-430)."""
 
 
 class Decision(NamedTuple):
@@ -126,7 +126,7 @@ class Authorizer:
 
     @property
     def units(self) -> int:
-        """The units of work (`steps.py`) of an uncached decision. They grow with the number of prefix lengths."""
+        """The cost of an uncached decision, in units of work (`steps.py`). It grows with the prefix lengths in use."""
         return 2 + self.acls.units
 
     def decide_by_resource_type(
@@ -135,7 +135,8 @@ class Authorizer:
         """Return, in steps, whether the operation is allowed on at least one possible resource of a type (KIP-679).
 
         It is allowed if an ALLOW rule for exactly this operation, or for ALL, is not dominated by a DENY rule. A DENY
-        rule dominates it if it is for every resource, for the same literal name, or for a prefix of its name.
+        rule dominates an ALLOW rule if it applies to every resource, to the ALLOW rule's literal name, or to a prefix
+        of the ALLOW rule's name.
         """
         # As in Kafka, the name "hardcode" stands for a resource that no rule names. In this way, super users and
         # allow.everyone.if.no.acl.found have their effect.
@@ -159,8 +160,8 @@ class Authorizer:
     ) -> Steps[Decision]:
         """Decide with the rules at the time of the call.
 
-        The cost does not grow with the number of ALLOW rules times that of DENY rules: the prefixes of DENY rules are
-        sorted, and one binary search per ALLOW rule finds the only one that can dominate it.
+        The prefixes of DENY rules are sorted, and one binary search per ALLOW rule finds the only prefix that can
+        dominate the rule. Comparing each ALLOW rule with each DENY rule would take too long.
         """
         owned = [list(self.acls.of_principal(resource_type, name)) for name in dict.fromkeys((principal, EVERY_USER))]
         allows: list[Acl] = []
@@ -204,7 +205,7 @@ class Authorizer:
 def _shortest(prefixes: list[str]) -> Steps[list[str]]:
     """Return, sorted, the prefixes that do not begin with another one of `prefixes`.
 
-    Among these, a name can begin only with the last prefix that does not sort after the name.
+    A name can begin with at most one of these prefixes: the last one that does not sort after the name.
     """
     shortest: list[str] = []
     for prefix in (yield from ordered(prefixes)):

@@ -1,4 +1,4 @@
-"""Share the checks of CreateAcls, DescribeAcls and DeleteAcls."""
+"""Define the checks that CreateAcls, DescribeAcls and DeleteAcls share."""
 
 from __future__ import annotations
 

@@ -3,10 +3,10 @@
 If the broker has access control, the dispatcher runs each handler through `guarded`. Otherwise it runs the handlers
 directly, so that access control costs nothing where it is off.
 
-A requirement applies either to the whole request, which fails if it is denied, or to the items of an array. In the case
-of items, the handler gets a copy of the request with the allowed items, and the response gets the errors of the others.
-If no item is allowed, the handler runs only if its response has an error code for the whole request, as OffsetDelete's
-response does. If the handler fails as a whole, the allowed items get its error.
+A requirement applies either to the whole request, which fails if it is denied, or to the items of an array. If it
+applies to items, the handler gets a copy of the request with the allowed items, and the errors of the other items are
+added to the response. If no item is allowed, the handler runs only if its response has an error code for the whole
+request, as OffsetDelete's response does. If the handler fails as a whole, the allowed items get its error.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _handled_in_part(context: RequestContext, request: Request[Any], handle: Han
 
 
 def _has_own_code(response: type[Response]) -> bool:
-    """Return whether a response has an error code for the whole request. Only the handler can set this code."""
+    """Return whether a response has an error code for the whole request. Only the handler can set such a code."""
     return any(spec.name == "error_code" for spec in response.fields)
 
 
@@ -145,7 +145,7 @@ def _with(request: Request[Any], row: Requirement, items: list[Any]) -> Request[
 
 
 class _Part:
-    """The allowed part of a request, and the refused parts, each with the error code for the response."""
+    """The allowed part of a request, and its refused parts with their error codes for the response."""
 
     def __init__(
         self, context: RequestContext, request: Request[Any], refused: list[tuple[ErrorCode, Request[Any]]]
@@ -171,7 +171,7 @@ class _Part:
         return (yield from self.completed(response))
 
     def followed(self, reply: Reply) -> Reply:
-        """Return the handler's reply, changed so that its response also gets the errors of the refused items."""
+        """Return the handler's reply, with the errors of the refused items added to its response."""
         if isinstance(reply, Response):
             return self._unchanged(self.completed(reply))
         if isinstance(reply, Deferred):

@@ -32,7 +32,7 @@ class EditedConfigs(Protocol):
         """Return a setting that the resource can have. Raises KafkaError INVALID_CONFIG or INVALID_REQUEST."""
 
     def items(self, name: str) -> list[str]:
-        """Return the items that a list setting has now, whether the resource overrides it or not."""
+        """Return the current items of a list setting, whether or not the resource overrides the setting."""
 
 
 Edit: TypeAlias = Callable[[EditedConfigs], None]

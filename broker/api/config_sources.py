@@ -20,13 +20,13 @@ WITHOUT_DEFAULT: Final = frozenset(
 )
 """Settings whose default in Kafka is null, which means that a related setting applies.
 
-An empty string is such a default, too. It means that there is no value.
+A default that is an empty string also means that the setting has no value.
 """
 
 COARSER: Final = {
     name: row.synonyms[1:] for row in TopicConfig.rows.values() for name in row.synonyms[:1] if len(row.synonyms) > 1
 }
-"""The settings in coarser units that a setting of the broker falls back to."""
+"""For each setting of the broker, the settings in coarser units to which it falls back."""
 
 
 class ConfigSource(IntEnum):

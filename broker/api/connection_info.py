@@ -51,4 +51,4 @@ class ConnectionInfo(Protocol):
         """Values that handlers keep for the connection's lifetime, for example the client's software name."""
 
     def close(self, reason: str) -> None:
-        """Close the connection and cancel its running requests; `reason` is logged."""
+        """Close the connection and cancel its running requests. `reason` is logged."""

@@ -1,4 +1,4 @@
-"""Share the checks of the requests that concern delegation tokens (KIP-48)."""
+"""Define the checks that requests about delegation tokens share (KIP-48)."""
 
 from __future__ import annotations
 

@@ -26,10 +26,10 @@ _SAME: Final = (
 """Groups of field names that mean the same thing in different definitions."""
 
 _ABSENT: Final = {"base_offset": -1, "committed_offset": -1, "low_watermark": -1, "producer_epoch": -1}
-"""Fields that are -1 in the item of an error, although their default is 0. All other fields keep their defaults."""
+"""Fields that are -1 in an item with an error, although their default is 0. All other fields keep their defaults."""
 
 _RESULTS: Final = frozenset({"leader_epoch", "num_partitions", "replication_factor", "timestamp"})
-"""Names of fields that, in a response, say what was made or found and do not identify an item."""
+"""Names of response fields that describe what was created or found. They do not identify an item."""
 
 
 def error_response(request: Request[Any], version: int, code: int, message: str | None) -> Steps[Response]:
@@ -47,7 +47,7 @@ def error_response(request: Request[Any], version: int, code: int, message: str 
 
 
 def _blame(target: Struct, version: int, code: int, message: str | None) -> bool:
-    """Set the error code and message of `target`, if it has them in this version. Return whether it has a code."""
+    """Set the error code and message of `target`, if this version has them. Return whether there is an error code."""
     found = False
     for spec in target.fields:
         if version not in spec.versions:

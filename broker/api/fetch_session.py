@@ -69,7 +69,7 @@ class FetchTarget:
         return self.topic, self.partition
 
     def worth_telling(self, data: PartitionData) -> bool:
-        """Return whether an incremental response must contain the partition, and remember the offsets in `data`."""
+        """Remember the offsets in `data`. Return whether an incremental response must contain the partition."""
         changed = bool(
             data.records
             or data.error_code
@@ -141,7 +141,7 @@ def _add_targets(targets: dict[Key, FetchTarget], request: FetchRequest, by_id: 
 
 
 def _may_be_kept(name: str | bytes) -> bool:
-    """Return whether a session may keep this topic name or id. A name must not be longer than a topic's can be."""
+    """Return whether a session may keep this topic name or id. A name must not be longer than a topic name may be."""
     return len(name) <= MAX_LENGTH
 
 
@@ -228,7 +228,7 @@ class FetchSessionCache:
             yield 1
 
     def _grow(self, session: FetchSession, name: str | bytes) -> Steps[None]:
-        """Count one more partition of the session. If the cache cannot keep it, close the session and raise.
+        """Count one more partition of the session. If the cache has no room for it, close the session and raise.
 
         Raises KafkaError FETCH_SESSION_ID_NOT_FOUND; the client then sends a full request.
         """

@@ -27,10 +27,10 @@ _SHARE: Final = 20
 """How many of the waits that are due for one log are looked at before those of the next log."""
 
 UNWATCHED_PER_TURN: Final = 500
-"""From how many logs one turn removes waits that have ended. Each removal takes about half a microsecond."""
+"""The number of logs from which one turn removes ended waits. Each removal takes about half a microsecond."""
 
 _FEW_LOGS: Final = 100
-"""A wait that watches at most this many logs stops watching them at once."""
+"""A wait that watches at most this many logs stops watching all of them at once."""
 
 
 class FetchWait:
@@ -100,14 +100,14 @@ class FetchPurgatory:
         self.waiting: dict[FetchWait, None] = {}
         self._closed = False
         self._left = LOOKED_AT_PER_TURN
-        """How many more waits may be looked at before the next `_turn`."""
+        """The number of waits that may still be looked at before the next `_turn`."""
         self._due: dict[Log | None, deque[FetchWait]] = {}
-        """The waits to look at in the next turns, by the log that has advanced. None: waits that end in any case."""
+        """The waits to look at in the next turns, by the log that has advanced. Under None: waits that must end."""
         self._due_logs: deque[Log | None] = deque()
         """The keys of `_due`, in the order in which their waits are looked at."""
         self._postponed: set[tuple[FetchWait, Log | None]] = set()
         self._watching_still: deque[FetchWait] = deque()
-        """The waits that have ended, but still watch some of their logs."""
+        """The waits that have ended, but have not yet stopped watching all of their logs."""
         self._turn_is_due = False
 
     def wait(self, is_enough: Callable[[Log], bool], max_wait_s: float, connection: ConnectionInfo) -> FetchWait:
@@ -192,7 +192,7 @@ class FetchPurgatory:
     def _look_at_some(self, count: int) -> int:
         """Look at up to `count` of the waits that are due for the first log; return their number.
 
-        The log is then moved to the end.
+        If more of its waits are due, the log moves to the end of the queue.
         """
         log = self._due_logs.popleft()
         waits = self._due[log]

@@ -3,7 +3,7 @@
 With `durability=flush`, readers see only the records that are on disk (below the high watermark). A producer with
 acks=0 or acks=1 does not wait for the disk, so readers may see its record only a few milliseconds after the
 acknowledgement. In Kafka, with one replica, they see it before the acknowledgement. Requests for the end of a log
-therefore wait for the flush under way, so that they include everything that was acknowledged before.
+therefore wait for the flush under way, so that the responses cover all records that were acknowledged before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..log import Log
 from ..scheduling.slices import in_slices
 
 LONGEST_WAIT_S: Final = 1.0
-"""The longest wait in seconds. If the disk is full or hangs, the request is then executed with what is on disk."""
+"""The longest wait in seconds. If the disk is full or hangs, the request then sees only the records on disk."""
 
 _AWAITED_AT_ONCE: Final = 100
 
@@ -31,7 +31,7 @@ def unflushed(log: Log) -> asyncio.Future[None] | None:
 
 
 async def all_ended(flushes: Iterable[asyncio.Future[None]]) -> None:
-    """Wait until all flushes have ended, successfully or not. There may be many flushes."""
+    """Wait until all flushes, of which there may be many, have ended, successfully or not."""
     async for flush in in_slices(flushes, _AWAITED_AT_ONCE):
         if not flush.done():
             await asyncio.wait([flush])

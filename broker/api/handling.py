@@ -156,7 +156,7 @@ class RequestContext:
         """Charge the client with the creation or deletion of `partitions` partitions (KIP-599).
 
         From version `strict_since` of the API on, KafkaError THROTTLING_QUOTA_EXCEEDED is raised if the client has used
-        more than its quota. Clients of older versions do not know this error; they wait afterwards.
+        more than its quota. Older versions do not have this error. Their clients have to wait after the response.
         """
         if self.usage is not None:
             self.usage.mutate(partitions, strict=self.api_version >= strict_since)
@@ -164,8 +164,8 @@ class RequestContext:
     def charge_automatic_creation(self, partitions: int) -> None:
         """Charge the client with `partitions` partitions of a topic that Metadata creates (KIP-599).
 
-        Raises KafkaError THROTTLING_QUOTA_EXCEEDED if the client has used its quota. The client does not have to wait.
-        In Kafka, the broker asks the controller to create the topic, and ignores the throttle time in the response.
+        Raises KafkaError THROTTLING_QUOTA_EXCEEDED if the client has used its quota. As in Kafka, the client is not
+        throttled: Kafka's broker ignores the throttle time in the controller's response.
         """
         if self.usage is not None:
             self.usage.mutate(partitions, strict=True, waits=False)

@@ -28,7 +28,7 @@ _O, _T = AclOperation, AclResourceType
 
 
 class Scope(Enum):
-    """What is refused if the operation is denied."""
+    """The part of a request that is refused if the operation is denied."""
 
     REQUEST = "the whole request"
     ITEM = "the items of one array of the request that name the resource"
@@ -117,11 +117,11 @@ def inside(
 
 
 _HIDDEN_TOPIC: Final = (
-    "a named topic has TOPIC_AUTHORIZATION_FAILED, whether it exists or not; a request for all topics leaves it out"
+    "a named topic gets TOPIC_AUTHORIZATION_FAILED, whether it exists or not; a request for all topics leaves it out"
 )
-_PARTITIONS_OF_TOPIC: Final = "the partitions of the topic have TOPIC_AUTHORIZATION_FAILED"
+_PARTITIONS_OF_TOPIC: Final = "the partitions of the topic get TOPIC_AUTHORIZATION_FAILED"
 
-_EACH_PARTITION: Final = "the response and each of its partitions have CLUSTER_AUTHORIZATION_FAILED"
+_EACH_PARTITION: Final = "the response and each of its partitions get CLUSTER_AUTHORIZATION_FAILED"
 
 _HIDDEN: Final = "the token is left out; one of the two permissions suffices"
 
@@ -137,26 +137,26 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
             _O.CREATE,
             _T.TOPIC,
             "each missing topic, if the request creates topics",
-            "the topic has TOPIC_AUTHORIZATION_FAILED",
+            "the topic gets TOPIC_AUTHORIZATION_FAILED",
             or_cluster=_O.CREATE,
         ),
-        inside(_O.DESCRIBE, _T.CLUSTER, "the allowed operations on the cluster", "the response has no operations"),
+        inside(_O.DESCRIBE, _T.CLUSTER, "the allowed operations on the cluster", "the response contains no operations"),
     ),
     "DescribeCluster": (
-        inside(_O.DESCRIBE, _T.CLUSTER, "the allowed operations on the cluster", "the response has no operations"),
+        inside(_O.DESCRIBE, _T.CLUSTER, "the allowed operations on the cluster", "the response contains no operations"),
     ),
     "FindCoordinator": (
         inside(
             _O.DESCRIBE,
             _T.GROUP,
             "each group, including for its producers (key type 64 of the extension)",
-            "the key has GROUP_AUTHORIZATION_FAILED",
+            "the key gets GROUP_AUTHORIZATION_FAILED",
         ),
         inside(
             _O.DESCRIBE,
             _T.TRANSACTIONAL_ID,
             "each transactional id",
-            "the key has TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+            "the key gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
         ),
     ),
     # records
@@ -181,11 +181,11 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
             _O.DESCRIBE_CONFIGS,
             _T.TOPIC,
             "the settings of each new topic in the response",
-            "the topic is created, and the response has TOPIC_AUTHORIZATION_FAILED instead of its settings",
+            "the topic is created, and the response contains TOPIC_AUTHORIZATION_FAILED instead of its settings",
         ),
     ),
     "DeleteTopics": (
-        inside(_O.DELETE, _T.TOPIC, "each topic", "the topic has TOPIC_AUTHORIZATION_FAILED", or_cluster=_O.DELETE),
+        inside(_O.DELETE, _T.TOPIC, "each topic", "the topic gets TOPIC_AUTHORIZATION_FAILED", or_cluster=_O.DELETE),
         inside(
             _O.DESCRIBE,
             _T.TOPIC,
@@ -262,7 +262,7 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
             _O.WRITE,
             _T.TOPIC,
             "each topic in versions 0-3",
-            f"{_PARTITIONS_OF_TOPIC}; all others have OPERATION_NOT_ATTEMPTED",
+            f"{_PARTITIONS_OF_TOPIC}; all others get OPERATION_NOT_ATTEMPTED",
         ),
         whole(_O.CLUSTER_ACTION, _T.CLUSTER, versions="4+"),
     ),
@@ -293,7 +293,7 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
     "AlterClientQuotas": (whole(_O.ALTER_CONFIGS, _T.CLUSTER),),
     "DescribeUserScramCredentials": (whole(_O.DESCRIBE, _T.CLUSTER),),
     "AlterUserScramCredentials": (
-        inside(_O.ALTER, _T.CLUSTER, "every request", "each user has CLUSTER_AUTHORIZATION_FAILED"),
+        inside(_O.ALTER, _T.CLUSTER, "every request", "each user gets CLUSTER_AUTHORIZATION_FAILED"),
     ),
     # delegation tokens: owners and renewers need no permission
     "CreateDelegationToken": (

@@ -1,4 +1,4 @@
-"""Define the broker services that handlers use.
+"""Define the broker's services that handlers use.
 
 `BrokerNode` implements the interface. Handlers, the dispatcher and the rules they share depend on this interface only,
 so that imports go in one direction.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # imported at their first use, not at start
 
 
 class ServedApi(NamedTuple):
-    """An API that has a handler, and the versions that ApiVersions announces, both ends included."""
+    """An API that has a handler, and the range of versions (inclusive) that ApiVersions announces."""
 
     key: int
     min_version: int
@@ -59,7 +59,7 @@ class BrokerServices(Protocol):
         """The cluster's id."""
 
     def check_disk(self) -> asyncio.Future[str | None]:
-        """Return a future of the reason why a small write to the data directory fails, or of None if it succeeds."""
+        """Try a small write to the data directory. The future's result is the reason for a failure, or None."""
 
     @property
     def group_coordinator(self) -> GroupCoordinator:

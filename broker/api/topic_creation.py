@@ -16,7 +16,7 @@ from ..topic_names import METADATA_TOPIC, name_problem
 from .services import BrokerServices
 
 _SHOWN_BROKERS: Final = 10
-"""The maximum number of brokers that the error message for a refused assignment shows."""
+"""The maximum number of brokers shown in the error message for a refused assignment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def plan_topic(
     assignments: Mapping[int, Sequence[int]] | None = None,
     configs: Mapping[str, str | None] | None = None,
 ) -> TopicPlan:
-    """Check a new topic and return its plan; -1 means the broker's default.
+    """Check a new topic and return its plan; a number of -1 means the broker's default.
 
     Raises KafkaError with the error code of the CreateTopics response.
     """

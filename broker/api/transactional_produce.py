@@ -227,9 +227,9 @@ async def registered(context: RequestContext, registration: Registration, append
 
     If there are more than `MANY_BATCHES`, the caller must check them with `verify_again` just before it appends them.
 
-    After waiting for the previous transaction, all batches are checked again from the beginning: the session in which a
-    batch would have opened the next transaction may have ended, and then the batch belongs to a transaction that has
-    ended too.
+    After waiting for the previous transaction, all batches are checked again from the beginning, because the session
+    may have ended. A batch that would have opened the session's next transaction then belongs to a transaction that has
+    ended, too.
     """
     coordinator = context.broker.transaction_coordinator
     transactional_id = registration.transactional_id
@@ -292,7 +292,7 @@ def _verify(context: RequestContext, transactional_id: str, append: ProduceAppen
 
 
 def _comes_to_register(context: RequestContext, transactional_id: str, append: ProduceAppend, code: ErrorCode) -> bool:
-    """Return whether a batch may add its partition to the transaction. If not, set the error in its response.
+    """Return whether a batch may add its partition to the transaction. If not, set the error in the batch's response.
 
     `code` is the reason why the partition is not in the ongoing transaction.
     """

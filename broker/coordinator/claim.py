@@ -47,17 +47,18 @@ class ClaimKeeper(Protocol):
     """The operations that the group coordinator needs from the transaction coordinator, which stores the claims."""
 
     def newest_generation(self, group_id: str) -> int:
-        """Return the newest generation recorded for the group, NO_GENERATION if no generation is recorded."""
+        """Return the newest generation recorded for the group, or NO_GENERATION if no generation is recorded."""
 
     def drop(
         self, group_id: str, partitions: Collection[TopicPartition] | None, reason: str, *, forget: bool = False
     ) -> asyncio.Future[None] | None:
         """Drop the group's claims on these partitions, or on all partitions (None), with immediate effect.
 
-        `forget`: the group itself is deleted, so its generation need not be remembered. Return None if the change is
-        durable already, otherwise a shared future that is done when the change is durable. The call and the future
-        raise KafkaError with a coordinator error code. After an error nothing has changed, with one exception: if very
-        many claims were to be dropped, some of them may have been dropped. Call again to drop the rest.
+        `forget` is true if the group itself is deleted, so that its generation need not be remembered. Return None if
+        the change is durable already, otherwise a shared future that is done when the change is durable. The call and
+        the future raise KafkaError with a coordinator error code. After an error nothing has changed, with one
+        exception: if very many claims were to be dropped, some of them may have been dropped. Call again to drop the
+        rest.
         """
 
     def restore(self, group_id: str, in_offsets: Mapping[TopicPartition, Claim]) -> None:
@@ -78,7 +79,7 @@ class ClaimedGroups(Protocol):
         """Raise KafkaError if the group cannot be served, or if its id is empty."""
 
     def generation_with_members(self, group_id: str) -> int | None:
-        """Return the group's generation, None if the group has no members."""
+        """Return the group's generation, or None if the group has no members."""
 
     def pending_producers(self, group_id: str, partitions: Collection[TopicPartition]) -> set[int]:
         """Return the producer ids that have offset commits in open transactions on any of the partitions."""
@@ -96,7 +97,7 @@ class ClaimedGroups(Protocol):
         """
 
     def claims_in_offsets(self) -> dict[str, dict[TopicPartition, Claim]]:
-        """Return, by group id, the claims that were found in the records of committed offsets during the replay."""
+        """Return the claims, by group id, that the replay has found in the records of committed offsets."""
 
     def is_outlived(self, group_id: str, claim: Claim) -> bool:
         """Whether the group's last member left after the claim was made."""

@@ -70,8 +70,8 @@ class LastOffsets:
         self._removed: dict[bytes, int] = {}
         """The offset of each key's last tombstone among the tombstones that were read while any transaction was open.
 
-        A tombstone does not visit the open transactions, because there may be very many. Instead, a record of an open
-        transaction is compared with the tombstone's offset when the record is used.
+        There may be very many open transactions. Therefore a tombstone is not applied to them immediately: a record of
+        an open transaction is compared with the tombstone's offset when the record is used.
         """
         self.count = 0
         self.end_offset = 0

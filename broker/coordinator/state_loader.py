@@ -17,16 +17,16 @@ from ...protocol.errors import DecodeError, KafkaError
 class StateLoader:
     """The unreadable partitions of one internal topic.
 
-    `unreadable` contains the reason for each partition that could not be read. `read_later` contains the ones among
-    them that have to be read again. Both objects are changed only in place, never replaced.
+    `unreadable` contains the reason for each partition that could not be read. `read_later` contains those of them that
+    must be read again. Both objects are changed only in place, never replaced.
     """
 
     def __init__(self, read: Callable[[int], Awaitable[None]], logger: Any, event: str, keys: str) -> None:
         """Create a loader that has read nothing.
 
         `read` replays one partition, and makes its state ready to be served. It may be called again for a partition for
-        which it raised KafkaError. `event` is the event that the log shows for an unreadable partition, and `keys` says
-        what the partition contains.
+        which it raised KafkaError. `event` names the log event for an unreadable partition, and `keys` says what the
+        partition contains.
         """
         self.unreadable: dict[int, str] = {}
         self.read_later: set[int] = set()

@@ -82,8 +82,8 @@ class StateLog:
 
         `essential`: the batch ends a transaction or removes state. Such a batch may use all disk space that the broker
         reserves (`log.reserve.decision.bytes`) and may exceed `max.message.bytes`, so that existing state can always be
-        ended or removed. Raise KafkaError with the log's codes (KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, ...); nothing
-        has been written then.
+        ended or removed. Raise KafkaError with the log's codes (KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, ...); after an
+        error, nothing has been written.
         """
         return self.append_encoded(
             partition,

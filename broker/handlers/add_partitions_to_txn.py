@@ -46,7 +46,7 @@ If a transaction has many partitions, other tasks also run in between.
 """
 
 ROWS_AT_ONCE = 50
-"""The number of partitions that are handled between two checks whether the slice is over.
+"""The number of partitions that are handled before the next check of whether the slice is over.
 
 A check costs as much as a partition.
 """
@@ -71,7 +71,7 @@ If the latter is None, there is nothing to wait for: the registration is durable
 
 @handles(AddPartitionsToTxnRequest)
 def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply:
-    """Register the partitions. Up to v3 the sender is a client; from v4 on it is a broker that acts for a client."""
+    """Register the partitions. Up to v3, a client sends the request; from v4 on, a broker does so for a client."""
     return _add_all(context, request) if context.api_version >= FIRST_BATCHED_VERSION else _add(context, request)
 
 
@@ -219,7 +219,7 @@ async def _register(
 ) -> Codes:
     """Register partitions durably, after the previous transaction has ended.
 
-    Set `waits` if an earlier attempt found that the previous transaction had not ended. Raises KafkaError as
+    Set `waits` if an earlier attempt has shown that the previous transaction has not ended. Raises KafkaError as
     `add_partitions_now` and `until_settled` do.
     """
     coordinator = context.broker.transaction_coordinator
@@ -242,7 +242,7 @@ def _attempt(
     session: bool,
     writes: bool,
 ) -> Steps[Attempt]:
-    """Register the partitions if all of them exist, else none. Raises KafkaError as `add_partitions_now` does."""
+    """Register all partitions or, if one does not exist, none. Raises KafkaError as `add_partitions_now` does."""
     metadata = context.broker.metadata
     while True:
         codes, highest = yield from _looked_up(context, topics, session)

@@ -46,7 +46,7 @@ def handle(
 
 
 def _problem(context: RequestContext, topic: str, item: ReassignablePartition) -> KafkaError | None:
-    """Return why the partition cannot get this assignment, None if it already has it."""
+    """Return why the partition cannot get this assignment, or None if this is its current assignment."""
     index = item.partition_index
     known = context.broker.metadata.topic(topic)
     if known is None or not known.has_partition(index):

@@ -35,7 +35,7 @@ Change: TypeAlias = ScramCredentialDeletion | ScramCredentialUpsertion
 
 MAX_NAME_BYTES: Final = 1000
 MAX_PART_BYTES: Final = 1000
-"""The most bytes of a salt, and of a salted password, which is hashed on the event loop."""
+"""The maximum number of bytes in a salt, and in a salted password, which is hashed on the event loop."""
 
 
 @handles(AlterUserScramCredentialsRequest, carried_out=True)
@@ -88,7 +88,7 @@ def _check_mechanisms(changes: list[Change]) -> None:
 
 
 def _change(context: RequestContext, change: Change) -> tuple[str, ScramCredential | None]:
-    """Return the mechanism and its new credential, None to remove it. Raises KafkaError if this is not possible."""
+    """Return the mechanism and its new credential (None: remove it). Raises KafkaError if the change is impossible."""
     from ...auth.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_MECHANISMS, ScramCredential
 
     users, user = context.broker.metadata.scram_users, change.name

@@ -22,7 +22,7 @@ CREATED_AT_A_TIME: Final = 50
 """The number of rules that are written to the log together."""
 
 MAX_CHARACTERS: Final = 1000
-"""The longest name, principal and host of a rule, because all rules are kept in memory. Kafka has no such limit."""
+"""The maximum length of a rule's name, principal and host. All rules are kept in memory. Kafka has no such limit."""
 
 _ANY: Final = 1
 """The number of ANY, which is the same for resources, patterns, operations and permissions."""
@@ -65,7 +65,7 @@ async def handle(context: RequestContext, request: CreateAclsRequest) -> CreateA
 
 
 def _checked(context: RequestContext, request: CreateAclsRequest) -> Steps[bool]:
-    """Raise KafkaError if a rule fails the whole request; return False if a rule closes the connection."""
+    """Raise KafkaError if a rule makes the whole request fail. Return False if a rule closes the connection."""
     acls = context.broker.metadata.acls
     new: set[Acl] = set()
     for item in request.creations:
@@ -104,7 +104,7 @@ def _acl(item: AclCreation) -> Acl:
 
 
 def _problem(item: AclCreation) -> str | None:
-    """Return what is wrong with a rule, None if it is valid. Kafka checks neither the host nor the operation."""
+    """Return what is wrong with a rule, or None if it is valid. Kafka checks neither the host nor the operation."""
     if max(map(len, (item.resource_name, item.principal, item.host))) > MAX_CHARACTERS:
         return f"The name of the resource, the principal or the host has more than {MAX_CHARACTERS} characters."
     if item.resource_type == AclResourceType.CLUSTER and item.resource_name != CLUSTER_NAME:

@@ -14,10 +14,10 @@ from ..metadata.delegation_tokens import DelegationTokenManager
 from ..security.delegation_token import DelegationToken
 
 MAX_NAMES_BYTES: Final = 4096
-"""The most bytes of the names of a token's owner and renewers, because all tokens are in memory. Kafka has no limit."""
+"""The maximum total bytes of a token's owner and renewer names. All tokens are in memory. Kafka has no such limit."""
 
 MAX_RENEWERS: Final = 1000
-"""The most renewers of a token, for the same reason."""
+"""The maximum number of renewers of a token, because all tokens are in memory."""
 
 
 @handles(CreateDelegationTokenRequest, carried_out=True)

@@ -83,12 +83,12 @@ def _check(context: RequestContext, item: CreatePartitionsTopic) -> Topic:
     if topic.is_internal:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"{topic.name} is an internal topic. It cannot get more partitions, because keys would change partitions.",
+            f"{topic.name} is an internal topic. It cannot get more partitions, because keys would move between them.",
         )
     if broker.replica_manager.is_stray(topic.name):
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The data directory has partitions of {topic.name!r} that the topic does not have. Move their directories"
+            f"The data directory contains partitions that topic {topic.name!r} does not have. Move their directories"
             " away first, then restart the broker.",
         )
     current = broker.metadata.newest(topic).partitions

@@ -73,7 +73,7 @@ class _Creation:
         self.configs: dict[object, list[CreatableTopicConfigs]] = {}
 
     async def create(self, topics: Iterable[tuple[CreatableTopic, int]]) -> None:
-        """Create the topics together and add their results; each topic is paired with its number of occurrences."""
+        """Create the topics together and add their results. Each topic is paired with its number of occurrences."""
         results = self.response.topics
         pending: list[tuple[int, TopicPlan, asyncio.Future[Topic]]] = []
         for topic, times in topics:
@@ -109,7 +109,7 @@ class _Creation:
         )
 
     def _rows(self, plan: TopicPlan) -> list[CreatableTopicConfigs]:
-        """Return the rows of a topic's settings; topics with the same overrides share the rows."""
+        """Return the rows of a topic's settings. Topics with the same overrides share their rows."""
         key = tuple(sorted(plan.configs.items()))
         if key not in self.configs:
             rows = describe_topic(self.context.broker, plan.effective)

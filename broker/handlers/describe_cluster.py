@@ -8,7 +8,7 @@ from ..api.authorization import NOT_ASKED, cluster_operations
 from ..api.handling import RequestContext, handles
 
 BROKERS = 1
-"""The endpoint type of brokers. Type 2 means controllers, which have no separate endpoint in this broker."""
+"""The endpoint type of brokers. Type 2 means controllers. This broker has no separate endpoint for its controller."""
 
 
 @handles(DescribeClusterRequest)

@@ -72,7 +72,7 @@ def handle(context: RequestContext, request: DescribeConfigsRequest) -> Steps[De
 
 
 def _merged(resources: Iterable[DescribeConfigsResource]) -> Steps[dict[tuple[int, str], set[str] | None]]:
-    """Return the names of the requested settings of each resource, None for all settings.
+    """Return the names of the requested settings of each resource, or None for all settings.
 
     A null or empty list of names requests all settings.
     """

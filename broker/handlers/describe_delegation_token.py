@@ -1,7 +1,7 @@
 """Handle DescribeDelegationToken v1-3: return the tokens that concern the client or that it may describe (KIP-48).
 
-As in Kafka, the response has the secrets of all returned tokens. So a client with permission to describe a user's
-tokens (KIP-373) can log in as that user while such a token exists.
+As in Kafka, the response contains the secrets of all returned tokens. A client with permission to describe a user's
+tokens (KIP-373) can therefore log in as that user while such a token exists.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Handle DescribeLogDirs: return the data directory, the size of its partitions, and its free space.
 
-A partition that was never used has the size 0. Offline partitions are omitted, as in Kafka.
+A partition that was never used has size 0. Offline partitions are omitted, as in Kafka.
 
 Health checks send a request for no partition, which asks about the directory alone. The broker then makes a small write
 to find out whether the disk responds, and answers KAFKA_STORAGE_ERROR if it does not.

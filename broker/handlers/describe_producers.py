@@ -1,7 +1,7 @@
 """Handle DescribeProducers v0: return the producers in a partition's log and their open transactions.
 
-A partition that the request repeats is described once. A partition that was never written to has no producers, and no
-log is created for it.
+A partition that the request repeats is described once. For a partition that was never written to, no producers are
+returned, and no log is created.
 """
 
 from __future__ import annotations

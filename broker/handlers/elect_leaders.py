@@ -25,7 +25,7 @@ _NO_LEADER: Final = {
     PREFERRED: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
     UNCLEAN: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
 }
-"""The error code of an offline partition, by the type of the election."""
+"""The error code for an offline partition, by type of election."""
 
 
 @handles(ElectLeadersRequest)

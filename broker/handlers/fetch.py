@@ -39,7 +39,7 @@ from ..scheduling.steps import SLICE, Steps
 FIRST_VERSION_DIVERGING: Final = 12
 
 _AT_ONCE_BYTES: Final = 1 << 20
-"""When a response has this many bytes, the rest of it is read in steps."""
+"""After this many bytes of a response, the rest is read in steps."""
 
 _NONE: Final = int(ErrorCode.NONE)
 
@@ -87,8 +87,9 @@ class _Waiting:
 class _Fetch:
     """One Fetch request in progress.
 
-    `missing` is the number of bytes by which it falls short of `min_bytes`. `uncreated` is the error if the log of a
-    never-used partition could not be created. The Fetch then cannot wait for the first record of such a partition.
+    `missing` is the number of bytes by which the available data falls short of `min_bytes`. `uncreated` is the error if
+    the log of a never-used partition could not be created. The Fetch then cannot wait for the first record of such a
+    partition.
     """
 
     __slots__ = (
@@ -215,7 +216,7 @@ class _Fetch:
     def read(self, target: FetchTarget, left: int, nothing_yet: bool) -> PartitionData | Steps[PartitionData]:
         """Read at most `left` bytes of a partition, in steps if they are not in memory.
 
-        If the response is still empty (`nothing_yet`), the first batch is read even if it is larger.
+        If the response is still empty (`nothing_yet`), the first batch is read even if it is larger than `left`.
         """
         try:
             log = self._partition(target).readable

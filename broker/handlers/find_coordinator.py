@@ -16,7 +16,7 @@ from ..scheduling.steps import Steps, distinct
 from ..topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 RESOURCES = {0: AclResourceType.GROUP, 1: AclResourceType.TRANSACTIONAL_ID, 64: AclResourceType.GROUP}
-"""The type of the resource that each key type names."""
+"""The resource type for each key type."""
 
 HOMES = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
 GROUP_AWARE_HOMES = {**HOMES, 64: TRANSACTIONS_TOPIC}

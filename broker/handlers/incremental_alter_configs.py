@@ -80,7 +80,7 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
 def _change(
     context: RequestContext, item: AlterConfigsResource, edits: _Edits, *, validate_only: bool
 ) -> Awaitable[Any] | None:
-    """Start the change; return an awaitable to wait for it, or None if there is nothing to wait for.
+    """Start the change. Return an awaitable to wait for its end, or None if there is nothing to wait for.
 
     If the function raises KafkaError, nothing has changed.
     """
@@ -110,7 +110,7 @@ async def _unfence(context: RequestContext, group_id: str) -> None:
 
 
 def _edits(item: AlterConfigsResource) -> Steps[_Edits]:
-    """Divide the operations on a resource. Raise KafkaError INVALID_REQUEST if a setting is changed more than once."""
+    """Separate deletions from other operations. Raise KafkaError INVALID_REQUEST if a setting is changed twice."""
     names: set[str] = set()
     edits = _Edits(set(), [])
     for config in item.configs:
@@ -128,7 +128,7 @@ def _edits(item: AlterConfigsResource) -> Steps[_Edits]:
 def _edit(edits: _Edits, edited: EditedConfigs) -> None:
     """Apply the operations; raise KafkaError at the first invalid one.
 
-    The time does not depend on the number of operations.
+    An unknown setting ends the loop, and no setting is changed twice, so the number of settings bounds the time.
     """
     for name in list(edited.configs):
         if name in edits.deletions:

@@ -35,7 +35,7 @@ WITHOUT_THE_END: Final = (-2, -4, -5)
 
 @dataclass(slots=True)
 class _Waiting:
-    """A row of the response that needs records of the log that are not flushed yet."""
+    """A row of the response that depends on records that are not flushed yet."""
 
     flush: asyncio.Future[None]
     row: ListOffsetsPartitionResponse

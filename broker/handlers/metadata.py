@@ -32,7 +32,7 @@ CREATED_AT_A_TIME = 20
 """The number of topics that are created and made durable together."""
 
 LOGGED = 10
-"""The cost of a refusal that is logged, in units of work."""
+"""The cost, in units of work, of refusing a topic and logging this."""
 
 _PARTITIONS_PER_STEP = 50
 _TOPICS_PER_STEP = 50
@@ -82,7 +82,7 @@ def _shown(context: RequestContext, names: Iterable[str]) -> Steps[Iterable[str]
 
 
 def _missing(context: RequestContext, requested: Requested) -> Steps[list[str]]:
-    """Return the requested topics that do not exist, without those whose existence the client may not learn."""
+    """Return the requested topics that do not exist, except those whose existence must be hidden from the client."""
     metadata, access = context.broker.metadata, context.access
     missing = []
     for count, name in enumerate(requested, 1):
@@ -167,7 +167,7 @@ def _answer(
 
 
 def _hidden(name: str | bytes) -> MetadataResponseTopic:
-    """Return the row of a topic that the client may not describe. It does not reveal whether the topic exists."""
+    """Return the row of a topic that the client may not describe. The row does not reveal whether the topic exists."""
     code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return MetadataResponseTopic(code, name) if isinstance(name, str) else MetadataResponseTopic(code, None, name)
 

@@ -27,7 +27,7 @@ DELETION_UNITS: Final = 10
 """The cost of deleting one offset, in units of work."""
 
 _AFTER_THE_FIRST_STEP: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NON_EMPTY_GROUP})
-"""The errors that, after the first step, apply only to the partitions whose offsets have not been deleted yet."""
+"""Errors that, after the first step, apply only to the partitions whose offsets are not deleted yet."""
 
 
 @handles(OffsetDeleteRequest, carried_out=True)

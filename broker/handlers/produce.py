@@ -57,15 +57,15 @@ PARTITIONS_AT_ONCE: Final = MANY_BATCHES
 _PARTITIONS_PER_STEP: Final = 20
 
 _BETWEEN_LOOKS: Final = 10
-"""The number of appends between two checks whether more files may be opened."""
+"""The number of appends before the next check of whether more files may be opened."""
 
 SMALL_BATCH_BYTES: Final = 8192
 """Uncompressed batches up to this size, with at most a thousand records, are checked when they are appended."""
 
 _WORTH_OF_SMALL_BYTE: Final = 8
-"""The cost of a byte in a small batch, relative to other bytes.
+"""The cost of a byte in a small batch, relative to a byte in a large one.
 
-All records of a small batch, which may be tiny, are visited in one step.
+All records of a small batch, which may be tiny, are checked in one step.
 """
 
 _CODEC: Final = 0x07
@@ -192,7 +192,7 @@ def _append_known(
 def _inspect(appends: list[ProduceAppend]) -> list[ProduceAppend]:
     """Check the contents of the batches as far as that is cheap; return the batches whose check is unfinished.
 
-    The checks of small batches are left to the log, which makes them at little cost when it appends a batch.
+    Small batches are left to the log, which checks them at little cost when it appends them.
     """
     unfinished: list[ProduceAppend] = []
     left = AT_ONCE_BYTES
@@ -278,7 +278,7 @@ def _prepare(
     answers: TopicProduceResponse,
     appends: list[ProduceAppend],
 ) -> int:
-    """Find partitions of one topic; return as bits what has to be done before their batches are appended."""
+    """Find partitions of one topic; return, as bit flags, what must be done before their batches are appended."""
     by_id = context.api_version >= FIRST_VERSION_BY_ID
     manager = context.broker.replica_manager
     needs = 0
@@ -318,7 +318,7 @@ def _may_write(context: RequestContext, asked: TopicProduceData) -> bool:
 
 
 def _check(context: RequestContext, partition: Partition, records: Buffer | None) -> int:
-    """Make the checks that the log cannot make. Return as bits what else the batch needs, or raise KafkaError."""
+    """Make the checks that the log cannot make. Return as bit flags what else the batch needs, or raise KafkaError."""
     if partition.topic in INTERNAL_TOPICS:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -459,7 +459,7 @@ def _answer(
 
 
 def _first_failed(appends: list[ProduceAppend]) -> Steps[ProduceAppend | None]:
-    """Return the first batch that was not appended, None if all were."""
+    """Return the first batch that was not appended, or None if all were."""
     for done, append in enumerate(appends, 1):
         if append.answer.error_code:
             return append

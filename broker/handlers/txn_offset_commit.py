@@ -66,7 +66,7 @@ def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Reply:
 def _admit_now(
     context: RequestContext, request: TxnOffsetCommitRequest, home: TopicPartition
 ) -> asyncio.Future[None] | Step | None:
-    """Return None if the offsets may be appended before the next await, else the future or step to wait for."""
+    """Return None if the offsets may be appended before the next await, else the future or Step to wait for."""
     return context.broker.transaction_coordinator.registration.admit_now(
         request.transactional_id,
         request.producer_id,
@@ -110,7 +110,7 @@ def _committer(context: RequestContext, request: TxnOffsetCommitRequest) -> Comm
 
 @contextmanager
 def _with_code_for_client(context: RequestContext, request: TxnOffsetCommitRequest) -> Iterator[None]:
-    """Turn CONCURRENT_PRODUCER_COMMIT into PRODUCER_FENCED, which is also fatal, for clients without the extension."""
+    """For clients without the extension, turn CONCURRENT_PRODUCER_COMMIT into PRODUCER_FENCED, which is fatal, too."""
     try:
         yield
     except KafkaError as error:

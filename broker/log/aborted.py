@@ -1,7 +1,8 @@
 """Find the aborted transactions of a log, whose records read_committed readers skip and compaction removes.
 
-Owns the look-up in the segments' transaction indexes, and the rebuilding of a damaged index from the batches of its
-segment and the producer state before it. A rebuild takes seconds for a large segment, so it runs in a thread.
+This module looks transactions up in the segments' transaction indexes. It rebuilds a damaged index from the batches of
+its segment and from the producer state before that segment. A rebuild takes seconds for a large segment, so it runs in
+a thread.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ def _load(
 ) -> tuple[AbortedIndex, bool]:
     """Return the aborted transactions of `segment`, and whether they come from its index file.
 
-    If the index file is damaged, rebuild the transactions from `sources`: all segments up to this one. This changes
-    nothing in `segment` and may be called in any thread. Raises CorruptLog, OSError.
+    If the index file is damaged, rebuild the transactions from `sources`, which are all segments up to this one. This
+    changes nothing in `segment` and may be called in any thread. Raises CorruptLog, OSError.
     """
     try:
         return segment.read_aborted(), True

@@ -21,7 +21,7 @@ _last_offset = attrgetter("last_offset")
 
 
 class AbortedIndex(list[AbortedTxn]):
-    """A list of aborted transactions with rising last offsets; change it only by `append`.
+    """A list of aborted transactions with rising last offsets. Use only `append` to change it.
 
     For each full block, `_first` has the smallest first offset, and `_stable` the largest last stable offset.
     """
@@ -36,7 +36,7 @@ class AbortedIndex(list[AbortedTxn]):
             self._close_block(start)
 
     def append(self, entry: AbortedTxn) -> None:
-        """Add a transaction whose marker follows those of the others."""
+        """Add a transaction. Its marker must follow the markers of all earlier entries."""
         super().append(entry)
         if len(self) % BLOCK == 0:
             self._close_block(len(self) - BLOCK)

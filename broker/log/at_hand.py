@@ -71,12 +71,12 @@ class SideReads:
             raise NotAtHand(partial(self._get_piece, segment, start, size))
 
     def require(self, job: Callable[[], ResultT], take: Callable[[ResultT], None]) -> None:
-        """Without threads, do nothing. Otherwise raise a NotAtHand that runs `job` in a thread and calls `take`."""
+        """Without threads, do nothing. Otherwise raise NotAtHand, whose steps run `job` and `take` its result."""
         if self._threads is not None:
             raise NotAtHand(partial(self._run, job, take))
 
     def piece(self, segment: LogSegment, start: int) -> bytes | None:
-        """Return the bytes of `segment` that `get` has just read from byte `start` on, else None."""
+        """Return the bytes of `segment` that `get` has just read from byte `start` on, or None."""
         piece = self._piece
         return piece[2] if piece is not None and piece[:2] == (segment, start) else None
 
@@ -100,7 +100,7 @@ class SideReads:
     def _run(self, job: Callable[[], ResultT], take: Callable[[ResultT], None]) -> Steps[None]:
         """Run `job` in a thread and pass its result to `take`, unless the log's segments have changed meanwhile.
 
-        After such a change the result and errors of `job` are dropped, and the caller repeats its read.
+        After such a change, the result and any error of `job` are discarded, and the caller repeats its read.
         """
         assert self._threads is not None
         version = self._version()

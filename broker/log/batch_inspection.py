@@ -1,10 +1,10 @@
 """Check the records inside a client's batch before the batch is appended (`Inspection`).
 
-Owns three things: decompression, which begins with a check of the framing (`protocol/compressed_framing.py`); the walk
-through the records (`protocol/record_walk.py`); and the portions in which this happens on the event loop. A small batch
-is checked at once, within `PartitionLog.append`. A large batch is decompressed in a worker thread and checked in slices
-with pauses, before it is appended. Never looks at the topic's rules for keys and timestamps: `log_validator.py` applies
-them to the result.
+This module does three things: it decompresses the records, beginning with a check of the framing
+(`protocol/compressed_framing.py`); it walks through the records (`protocol/record_walk.py`); and it divides this work
+into portions for the event loop. A small batch is checked at once, within `PartitionLog.append`. A large batch is
+decompressed in a worker thread and checked in slices with pauses, before it is appended. Never looks at the topic's
+rules for keys and timestamps: `log_validator.py` applies them to the result.
 
 Memory: a batch that expands beyond AT_ONCE_BYTES waits for one of a few slots. So all inspections together hold at most
 (slots x max.decompressed.bytes) of decompressed records. The traceback of an error keeps the variables of all functions
@@ -27,7 +27,7 @@ from ..system.ports import Buffer, Lane, Threads
 from .log_config import INT64_MAX
 
 STEPS_AT_ONCE: Final = 2_000
-"""Records that are checked without a pause, about 1 ms. Adjacent records of the same size cost a sixteenth of that."""
+"""Number of records checked without a pause (about 1 ms). Adjacent records of equal size take a sixteenth of this."""
 
 AT_ONCE_BYTES: Final = 1 << 20
 """Maximum number of bytes that are decompressed on the event loop. This takes 1 ms with zstd, 3 ms with gzip."""
@@ -41,7 +41,7 @@ Content: TypeAlias = tuple[int, int, list[int]]
 
 
 def content_at_a_glance(batch: Buffer, header: BatchHeader, limits: RecordLimits) -> Content | None:
-    """Return the content of a batch with few plain, uncompressed records; None for others, which need an Inspection.
+    """Return the content of a batch of few plain, uncompressed records, or None if it needs an `Inspection`.
 
     `batch` is one whole batch with a verified checksum.
     """
@@ -52,7 +52,7 @@ def content_at_a_glance(batch: Buffer, header: BatchHeader, limits: RecordLimits
 
 
 def _visit(records: bytes | bytearray, header: BatchHeader, limits: RecordLimits) -> Content | None:
-    """Return the content of a few plain records; None if they need a full `Inspection`."""
+    """Return the content of a few plain records, or None if the records need a full `Inspection`."""
     count = header[12]
     if count > MOST_PLAIN or count > limits.batch_objects:
         return None
@@ -107,7 +107,7 @@ class Inspection:
         raise refusal
 
     def inspect_whole(self) -> None:
-        """Check the batch without pauses, however large it is: for callers that do not run on an event loop."""
+        """Check the batch without pauses, however large it is. Use this only outside of an event loop."""
         try:
             if not self._begin(self._limits.decompressed_bytes):
                 self._advance(_ALL)
@@ -178,7 +178,7 @@ class Inspection:
         raise refusal
 
     async def _finish_walk(self) -> None:
-        """Check the remaining records in slices, with a turn of the event loop before each."""
+        """Check the remaining records in slices, with a turn of the event loop before each slice."""
         finished = False
         while not finished:
             await asyncio.sleep(0)

@@ -1,6 +1,6 @@
 """Walk through the batches of a log file.
 
-Owns reading a file in windows and finding one batch after another in it, with or without checking their content. Never
+This module reads a file in windows and finds one batch after another, with or without checking their content. It never
 changes a file. An invalid batch raises `BrokenBatch` with its position. The caller decides whether it is a torn tail or
 damage.
 """
@@ -79,10 +79,11 @@ def first_last_offset(data: Buffer) -> int:
 
 
 def whole_batches(data: Buffer, start: int, end: int, limit: int) -> tuple[int, int]:
-    """Find the end of the first batches in `data` that end at or before byte `end` and have only offsets below `limit`.
+    """Find the end of the leading batches in `data` that end by byte `end` and have only offsets below `limit`.
 
-    Return the position and the base offset of the first batch that does not. If all batches do, return the length of
-    `data` and the offset after its last batch. `data` must have a batch at `start`. Raises BrokenBatch.
+    Return the position and the base offset of the first batch that does not meet these conditions. If all batches meet
+    them, return the length of `data` and the offset after its last batch. `data` must have a batch at `start`. Raises
+    BrokenBatch.
     """
     assert start < len(data), "the data has no batch at its start position"
     position, next_offset = start, -1

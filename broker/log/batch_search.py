@@ -7,9 +7,10 @@ store segments as values). The exception is a batch of which only the length fie
 cover the length, so the checksum shows where the batch really ends, and another batch begins there.
 
 Any bytes may look like a batch header, and clients choose the bytes of records. So the work is limited. Only headers
-that fit this place of the log are checked further, the one directly after the broken batch first. At most `CHECKSUMMED`
-times the bytes after the damage are checksummed. If that does not suffice, a client has crafted the bytes, and the
-search raises `SearchGivenUp`. The caller must then assume damage, because bytes that it cuts off are lost.
+that fit this place of the log are checked further, beginning with the header directly after the broken batch. At most
+`CHECKSUMMED` times the bytes after the damage are checksummed. If that does not suffice, a client has crafted the
+bytes, and the search raises `SearchGivenUp`. The caller must then assume damage, because bytes that it cuts off are
+lost.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _EXTENT: Final = Struct(">qi11xi30xi").unpack_from
 
 
 class SearchGivenUp(Exception):
-    """More bytes look like batches than the search may check, so valid batches may follow."""
+    """More bytes look like batches than the search may check. So valid batches may follow."""
 
 
 class BatchSearch:

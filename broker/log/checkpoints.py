@@ -22,8 +22,9 @@ logger = structlog.get_logger(__name__)
 class Checkpoints(Protocol):
     """Storage for three checkpoints, each of which has one offset per partition.
 
-    `RECOVERY_POINTS`: the offset up to which the partition is on disk. `LOG_START_OFFSETS`: the log start offset, 0 for
-    a partition that the checkpoint does not list. `CLEANER_OFFSETS`: the offset up to which the partition is compacted.
+    `RECOVERY_POINTS`: the offset up to which the partition is on disk. `LOG_START_OFFSETS`: the log start offset, or 0
+    for a partition that the checkpoint does not list. `CLEANER_OFFSETS`: the offset up to which the partition is
+    compacted.
 
     The methods block and may be called from any thread. Writes of one checkpoint never overlap.
     """
@@ -32,7 +33,7 @@ class Checkpoints(Protocol):
         """Return the last written state of a checkpoint; None if it was never written or is damaged. Raises OSError."""
 
     def write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace a checkpoint and return when it is durable. Raises OSError, which leaves the old checkpoint."""
+        """Replace a checkpoint and return when it is durable. If OSError is raised, the old checkpoint remains."""
 
 
 class CheckpointFiles:
@@ -54,7 +55,7 @@ class CheckpointFiles:
             return None
 
     def write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace the checkpoint's file and sync it. Raises OSError, which leaves the old file."""
+        """Replace the checkpoint's file and sync it. If OSError is raised, the old file remains."""
         rows = sorted((*key, offset) for key, offset in offsets.items())
         write_file(self._fs, f"{self._path}/{name}", encode_offsets(rows), sync=True)
 

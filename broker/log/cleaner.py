@@ -64,10 +64,10 @@ from .segment import MAX_RELATIVE_OFFSET, MAX_SEGMENT_SIZE, LogSegment
 logger = structlog.get_logger(__name__)
 
 MAX_KEY_BYTES: Final = 128 << 20
-"""Approximate memory in bytes for the keys of one compaction; further keys are left to the next compaction."""
+"""Approximate memory in bytes for the keys of one compaction; the next compaction handles further keys."""
 
 _MOST_SEGMENTS: Final = 200
-"""How many segments a new one replaces at most, because their files are renamed in one turn of the event loop."""
+"""The most segments that a new one replaces: their files are renamed in one turn of the event loop."""
 
 _KEY_OVERHEAD: Final = 120
 
@@ -153,7 +153,7 @@ class CleaningPlan:
 
 
 class CleaningStopped(Exception):
-    """A compaction was interrupted because the broker stops. Groups that were replaced before stay replaced."""
+    """A compaction was interrupted because the broker is stopping. Groups that are already replaced stay replaced."""
 
 
 class Cleaner:
@@ -177,9 +177,10 @@ class Cleaner:
     ) -> Steps[CleaningPlan | None]:
         """Return the plan of a compaction, or None if too little of the log is dirty (min.cleanable.dirty.ratio).
 
-        `force` ignores this ratio. Also return None if the log has failed, or while a replacement in it is unfinished,
-        because the new segment then still has the `.swap` suffix. May roll the active segment (max.compaction.lag.ms).
-        Raises NotAtHand if an index must be loaded in a thread first; raises KafkaError, CorruptLog, OSError.
+        `force` ignores this ratio. Also return None if the log has failed, or while a replacement of segments is
+        unfinished, because a new segment still has the `.swap` suffix. May roll the active segment
+        (max.compaction.lag.ms). Raises NotAtHand if an index must be loaded in a thread first; raises KafkaError,
+        CorruptLog, OSError.
         """
         if any(other is log for other, _ in self._unfinished):
             return None

@@ -1,7 +1,8 @@
 """Find the damage in the partitions of a data directory, for a repair (`repair.py`). Changes nothing.
 
-What counts as damage is decided by the rules of a start (`offset_rules.py`), but all checksums are verified, also those
-that a start trusts. Indexes, producer snapshots and checkpoints need no repair, because the broker rebuilds them.
+The rules that the broker applies when it starts (`offset_rules.py`) decide what counts as damage. In addition, all
+checksums are verified, even those that the broker does not check when it starts. Indexes, producer snapshots and
+checkpoints need no repair, because the broker rebuilds them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Damage:
     acknowledged and read; otherwise the broker would cut the torn tail by itself. `new_start_offset`: if it is not -1,
     the beginning of the log is missing or damaged; a repair then makes this the log start offset, and removes only the
     first `lost_bytes` bytes of `file`, in which all records are deleted. The damage of the journal has the topic "" and
-    the partition -1; a repair redoes what can be read of it.
+    the partition -1; a repair redoes its readable part.
     """
 
     topic: str
@@ -52,7 +53,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What an inspection took for undamaged in a partition that Apache Kafka wrote, or whose checkpoint is missing.
+    """What an inspection accepted as undamaged in a partition that Apache Kafka wrote, or whose checkpoint is missing.
 
     `start_offset`: the log start offset. `of_kafka`: the gaps between segments.
     """
@@ -66,7 +67,7 @@ class Accepted:
 def find_damage(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> tuple[list[Damage], list[Accepted]]:
     """Return the damage of all partitions, including those without a directory, and what was accepted in the others.
 
-    `fs` shows `journal` as redone.
+    `fs` shows the files as they will be when `journal` has been redone.
     """
     checkpoints = CheckpointFiles(fs, data.path)
     points = checkpoints.read(RECOVERY_POINTS) or {}
@@ -146,7 +147,7 @@ def _inspect_partition(
     start_offset: int,
     rules: OffsetRules,
 ) -> Iterator[Damage]:
-    """Yield the damage of a partition: damage to its beginning that costs no live record, then the damage at its end.
+    """Yield a partition's damage: first at its beginning, where a repair removes no live record, then at its end.
 
     `start_offset`: the partition's log start offset.
     """
@@ -205,8 +206,8 @@ def _examine(
 ) -> tuple[Damage | None, int, BrokenBatch | None]:
     """Verify all batches of a segment. The next segment begins at `following`.
 
-    Return (damage to deleted records at its beginning that costs no live record or None, the end offset of the sound
-    batches, the error of the first live batch that is not sound or None).
+    Return (the damage at its beginning that affects only deleted records, or None; the end offset of the sound batches;
+    the error of the first live batch that is not sound, or None).
     """
     try:
         end_offset, broken = _sound_end(segment, 0, segment.base_offset, following, rules)
@@ -230,11 +231,12 @@ def _sound_end(
 ) -> tuple[int, BrokenBatch | None]:
     """Verify a segment's batches from byte `start` (offset `end_offset`) on. The next segment begins at `following`.
 
-    Return (the end offset of the sound batches, the error of the first one that is not sound or None). If a batch steps
-    back into a gap that compaction may have left just before, then the batch after the gap has the wrong offset.
+    Return (the end offset of the sound batches, the error of the first one that is not sound or None). If the offset of
+    a batch falls into a gap that compaction may have left before the previous batch, the previous batch has the wrong
+    offset.
     """
     gap: tuple[int, int, int] | None = None
-    """Byte position and base offset of the previous batch, and the end of the one before, if they differ."""
+    """If there is a gap before the previous batch: that batch's byte position and base offset, and the gap's start."""
     try:
         for position, header, _ in segment.batches(start):
             base_offset = header.base_offset

@@ -1,7 +1,7 @@
 """Open and lock the data directory, and check whether this release may use it.
 
-Owns `.lock`, `meta.properties`, the clean shutdown marker and `.boot-id`. Never reads partitions or checkpoints
-(`checkpoints.py`).
+This module reads and writes `.lock`, `meta.properties`, the clean shutdown marker and `.boot-id`. It never reads
+partitions or checkpoints (`checkpoints.py`).
 
 `meta.properties` has Kafka's keys (version, cluster.id, node.id, directory.id) and `oncelog.format.level`: the level of
 all formats in the directory. A directory with a newer level is refused. A directory with an older level is upgraded
@@ -34,7 +34,7 @@ JOURNAL_LEVEL: Final = 2
 journal, so it must refuse the directory."""
 
 _UPGRADES: Final[dict[int, Callable[[FileSystem, str], None]]] = {}
-"""Level → the function that upgrades a directory to the next level. The function may run again after a crash."""
+"""For each level, the function that upgrades a directory to the next level. It may run again after a crash."""
 
 _LEVEL: Final = "oncelog.format.level"
 _IGNORED: Final = frozenset(("lost+found", LOCK))
@@ -85,7 +85,7 @@ class DataDirectory:
             raise
 
     def record_boot(self) -> None:
-        """Record the current boot id, because recovery has checked all files for the effects of a loss of power.
+        """Record the current boot id, because recovery has now checked all files for the effects of a loss of power.
 
         A start with the same boot id need not check them again.
         """
@@ -182,7 +182,7 @@ class DataDirectory:
             self._write_meta(level)
 
     def _write_meta(self, level: int = FORMAT_LEVEL) -> None:
-        """Write `meta.properties` with this format level and the current values; other properties in it are kept."""
+        """Write `meta.properties` with this format level and the current values; keep the file's other properties."""
         properties = self._properties | {
             "version": "1",
             "cluster.id": self.cluster_id,

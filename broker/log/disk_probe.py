@@ -91,7 +91,7 @@ class DiskProbe:
             answer.set_result(problem)
 
     def _note(self, problem: str | None) -> None:
-        """Log the first failure, and the first success after it."""
+        """Log the result if it is the first failure, or the first success after a failure."""
         if problem is not None and not self._failing:
             logger.warning("disk probe failed", directory=self._path, reason=problem)
         elif problem is None and self._failing:

@@ -1,7 +1,7 @@
 """Limit writes to the disk's free space minus a reserve for internal topics.
 
-Owns the reserve (`log.reserve.bytes`). Clients may write while the free space is above the reserve. Internal topics may
-use the reserve except for its last part (`log.reserve.decision.bytes`). This last part is kept for the decisions and
+The reserve is `log.reserve.bytes`. Clients may write while the free space is above the reserve. Internal topics may use
+the reserve except for its last part (`log.reserve.decision.bytes`). This last part is kept for the decisions and
 markers of transactions and for operations that free space, because offset commits can use up the reserve, and a full
 disk must not keep transactions open. The operating system is rarely asked for the free space: each value that it
 returns is used for a limited number of bytes, and until the next call of `refresh`.
@@ -62,9 +62,9 @@ class DiskSpace:
     def check_compaction(self, name: str, *, internal: bool) -> None:
         """Raise ENOSPC if a compaction of the partition `name` has used too much of the reserve. May run in any thread.
 
-        A compaction frees more space than it takes, so it may use a part of the reserve, even if clients have used all
-        other space: half of `reserve_bytes`. An `internal` topic's compaction makes room for offset commits, which may
-        use all but `decision_bytes`. So it may use three quarters of these, too.
+        A compaction frees more space than it takes. Therefore it may use half of `reserve_bytes`, even if clients have
+        used all other space. An `internal` topic's compaction makes room for offset commits, which may use all but
+        `decision_bytes`. So it may use three quarters of these, too.
         """
         kept = self.decision_bytes // 4 if internal else max(self.reserve_bytes // 2, self.decision_bytes)
         free = self._fs.free_space(self._directory)
@@ -105,5 +105,5 @@ class DiskSpace:
         return min(available, max(_GRANT, size))
 
     def refresh(self) -> None:
-        """Read the free space from the operating system again at the next write."""
+        """Make the next write read the free space from the operating system again."""
         self._granted = self._granted_internally = 0

@@ -39,5 +39,5 @@ class Episodes:
             logger.info("housekeeping succeeded again", what=what)
 
     def forget(self, what: str) -> None:
-        """Forget that the job `what` was failing, because it is not needed any more."""
+        """Forget that the job `what` was failing, because the job is not needed any more."""
         self._failing.discard(what)

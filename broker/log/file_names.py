@@ -71,7 +71,7 @@ def parse_segment_name(name: str) -> tuple[int, str] | None:
 
 
 def parse_journal_name(name: str) -> int | None:
-    """Return the number in the name of a journal file, None for any other name."""
+    """Return the number in the name of a journal file, or None for any other name."""
     match = _JOURNAL.match(name)
     return int(match[1]) if match else None
 

@@ -1,7 +1,7 @@
 """Keep the futures of the callers that wait until the batches of one log are on disk.
 
-Owns one future for the flush that is under way and one for the next flush: all who wait for the same flush share its
-future. Does not know what a flush covers: `LogFiles` chooses the flush to wait for.
+There is one future for the flush that is under way, and one for the next flush: all callers that wait for the same
+flush share its future. This module does not know what a flush covers: `LogFiles` chooses the flush to wait for.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ class FlushWaiters:
         self._next: asyncio.Future[None] | None = None
 
     def for_current(self) -> asyncio.Future[None]:
-        """Return the future of the current flush. Shield it, because others may wait for it, too."""
+        """Return the future of the current flush. Shield the future, because other callers may await it, too."""
         if self._current is None:
             self._current = _future()
         return self._current
 
     def for_next(self) -> asyncio.Future[None]:
-        """Return the future of the next flush. Shield it, because others may wait for it, too."""
+        """Return the future of the next flush. Shield the future, because other callers may await it, too."""
         if self._next is None:
             self._next = _future()
         return self._next
 
     @property
     def is_next_awaited(self) -> bool:
-        """Whether anyone waits for the next flush."""
+        """Whether a caller waits for the next flush."""
         return self._next is not None
 
     def begin(self) -> None:
@@ -48,7 +48,7 @@ class FlushWaiters:
             current.set_result(None)
 
     def put_back(self) -> None:
-        """Let those who wait for the current flush wait for the next one, which does the work of both."""
+        """Let the callers that wait for the current flush wait for the next one, which does the work of both."""
         current, self._current = self._current, None
         if self._next is None:
             self._next = current
@@ -75,7 +75,7 @@ def _copy_outcome(done: asyncio.Future[None], waiting: asyncio.Future[None]) -> 
 
 
 def _future() -> asyncio.Future[None]:
-    """Return a new future whose error need not be retrieved."""
+    """Return a new future. Its error need not be retrieved: asyncio does not report it."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     future.add_done_callback(lambda done: done.cancelled() or done.exception())  # callers need not wait for it
     return future

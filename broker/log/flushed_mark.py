@@ -1,6 +1,6 @@
 """Read and write a partition's `flushed-offset` file: the offset up to which the partition is known to be on disk.
 
-Owns the file's 12 bytes: the offset (int64) and the crc32c of the offset (uint32). The file is overwritten in place
+The file contains 12 bytes: the offset (int64) and the crc32c of the offset (uint32). The file is overwritten in place
 after each sync of the partition's files, but it is never synced itself. The offset of a flush to the journal is
 recorded only in the journal. If only the process crashes, the file and the journal together give the exact offset.
 After a loss of power, the file may hold an older offset, but never a newer one. So every record below the offset was on

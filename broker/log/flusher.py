@@ -1,12 +1,13 @@
 """Flush the appended batches of all logs of a data directory to disk (group commit), several logs at a time.
 
-Owns the sets of dirty logs and of logs being flushed, the order of flushes, and the housekeeping jobs. A log has at
-most one flush under way. Batches that are appended meanwhile are part of its next flush, so the log's writers share
-flushes. A flush is complete when the log's own files are synced, without waiting for other logs. Logs with waiting
-writers are flushed before logs that are flushed in the background.
+This module keeps the sets of dirty logs and of logs being flushed, decides the order of flushes, and runs housekeeping
+jobs. A log has at most one flush under way. Batches that are appended meanwhile are part of its next flush, so the
+log's writers share flushes. A flush is complete when the log's own files are synced, without waiting for other logs.
+Logs with waiting writers are flushed before logs that are flushed in the background.
 
 With a journal (`journal.py`), the flushes of logs with few unsynced bytes are combined into rounds: one sync of the
-journal makes a round durable. At most one round is being written. What is appended meanwhile forms the next one.
+journal makes a round durable. At most one round is written at a time. Batches that are appended meanwhile form the next
+round.
 
 Syncs run in parallel in the flush lane of the threads: a journaling file system combines simultaneous syncs into one
 commit. Housekeeping (checkpoints, unlinks) runs in separate lanes, where jobs may take long. All state is changed on
@@ -61,7 +62,7 @@ _LOGS_PER_ROUND: Final = 256
 """Maximum number of logs in one round of the journal; their flushes end in one turn of the event loop."""
 
 _LATER_SHARE: Final = 8
-"""One flush in this many is for a log without waiting writers, so that its records become visible to readers, too."""
+"""One of this many flushes is for a log without waiting writers, so that its records become visible to readers, too."""
 
 
 @dataclass(slots=True)
@@ -69,9 +70,9 @@ class FlushTask:
     """One flush of a log up to `end_offset` (exclusive), and the files and directories that it syncs.
 
     `files`: open files. `paths`: derived files. `directory`: the log's directory, "" if its names need no sync. `root`
-    and `root_change`: the directory that holds the log's directory, and the number of the change in it to sync, 0 if
+    and `root_change`: the directory that holds the log's directory, and the number of the change in it to sync, or 0 if
     none. `note`: called with `end_offset` after the syncs. `extent`: what the journal can make durable in place of all
-    these syncs, None if it cannot. `is_journaled`: whether the journal does so.
+    these syncs, or None if it cannot. `is_journaled`: whether the journal makes it durable.
     """
 
     end_offset: int
@@ -157,27 +158,27 @@ class Rounds(Protocol):
     """The interface of the journal that the flusher uses. It makes the flushes of many logs durable with one sync."""
 
     round_bytes: int
-    """The maximum cost of a round."""
+    """The maximum cost of a round, in bytes."""
 
     def is_open(self) -> bool:
-        """Whether a round can be written, now or after the one that is being written."""
+        """Whether a round can be written now, or when the current round has been written."""
 
     def log_failed(self, log: Any) -> None:
         """Record that a log has failed. It never syncs its files again."""
 
     def want(self) -> None:
-        """Make the journal ready for rounds if it is not: rounds would now save syncs."""
+        """Make the journal ready for rounds, unless it is ready, because rounds would now save syncs."""
 
     def is_writing(self) -> bool: ...
 
     def has_voids(self) -> bool:
-        """Whether something besides flushes waits to be written."""
+        """Whether voids (entries that invalidate earlier entries) wait to be written."""
 
     def cost(self, task: FlushTask) -> int | None:
         """Return the bytes that a flush takes in the journal; None if the log's own files must be synced."""
 
     def write(self, round: Sequence[tuple[Any, FlushTask]]) -> asyncio.Future[None]:
-        """Write a round; the future fails with OSError. May be called only while no other one is being written."""
+        """Write a round; the future fails with OSError. Call this only while no other round is being written."""
 
 
 class LogFlusher:
@@ -261,7 +262,7 @@ class LogFlusher:
             self.journal.log_failed(log)
 
     def discarded(self, log: Flushable) -> None:
-        """Stop measuring how long a failed or closed log has waited for a flush, unless a flush of it is under way."""
+        """Stop measuring how long a failed or closed log has waited for a flush, unless its flush is under way."""
         if log not in self._flushing:
             self._since.pop(log, None)
 
@@ -502,7 +503,7 @@ class LogFlusher:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _fail(self, error: OSError) -> None:
-        """Stop all work and call `on_failure`, once."""
+        """Stop all work and call `on_failure`, unless this has been done before."""
         if not self._failed:
             self._give_up()
             self._on_failure(error)

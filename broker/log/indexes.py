@@ -201,7 +201,7 @@ def _scatter(data: bytearray, words: bytes, start: int, size: int) -> None:
 
 
 def _rises(words: array[int], least: int) -> bool:
-    """Whether the words rise strictly and the first is at least `least`."""
+    """Whether the words rise strictly and the first word is at least `least`."""
     return not words or (words[0] >= least and all(map(lt, words, words[1:])))
 
 
@@ -259,9 +259,9 @@ def decode_transaction_index(data: bytes, base_offset: int) -> AbortedIndex:
 class IndexChecksums(NamedTuple):
     """The content of a `.checksums` file: the crc32c and the size of the offset, time and transaction index.
 
-    `covered`: how many bytes of the `.log` file the indexes cover (a batch boundary); -1 if that is not recorded.
-    The file has the three checksums (uint32), then `covered` and the three sizes (uint32), and then the crc32c of all
-    these. Files of older releases have only the three checksums: `sizes` is None for them.
+    `covered`: how many bytes of the `.log` file the indexes cover (a batch boundary); -1 if that is not recorded. The
+    file contains the three checksums (uint32), then `covered` and the three sizes (uint32), and then the crc32c of all
+    these. Files of older releases contain only the three checksums: `sizes` is None for them.
     """
 
     crcs: tuple[int, int, int] = (0, 0, 0)
@@ -301,7 +301,7 @@ class IndexChecksums(NamedTuple):
         return cls(_CHECKSUMS.unpack_from(data), (sizes[0], sizes[1], sizes[2]), covered)
 
     def check_reach(self, size: int) -> None:
-        """Raise CorruptIndex if the indexes are known not to cover all `size` bytes of a finished segment."""
+        """Raise CorruptIndex if the indexes are known to cover less than the `size` bytes of a finished segment."""
         if self.covered not in (-1, size):
             raise CorruptIndex(f"the indexes cover {self.covered} bytes of the log file, which has {size}")
 

@@ -1,8 +1,8 @@
 """Make the flushes of many logs durable with one sync: write their bytes to a journal file, and sync only that file.
 
-Owns the journal files of a running broker: which one is written, which partitions depend on each, and when a file is
-removed. `journal_format.py` defines the bytes, `journal_redo.py` reads them at the next start. All methods are called
-on the event loop's thread.
+This module manages the journal files of a running broker: it decides which one is written and when a file is removed,
+and knows which partitions depend on each file. `journal_format.py` defines the bytes, `journal_redo.py` reads them at
+the next start. All methods are called on the event loop's thread.
 
 No file is created until several logs have to be flushed at the same time (`want`), or a void has to be written.
 
@@ -81,10 +81,10 @@ _MOST_FILES: Final = 4
 """When there are this many files, no further one is created. The logs then sync their own files."""
 
 _SETTLED_AT_ONCE: Final = 4
-"""How many logs sync their files at a time so that a journal file can be removed."""
+"""The number of logs that sync their files at a time, so that a journal file can be removed."""
 
 _EXAMINED_AT_ONCE: Final = 256
-"""How many logs of a journal file are examined at a time, to find those whose own files need a sync."""
+"""The number of logs of a journal file that are examined at a time, to find those whose own files need a sync."""
 
 
 class JournaledLog(Protocol):
@@ -128,8 +128,8 @@ class Journal:
     """The journal of a data directory. Each file has `file_bytes` bytes; if this is 0, nothing is written.
 
     `number` and `sequence`: the number of the first file and the sequence of the first batch. Both are higher than all
-    that were used before. `wake` is called when the flusher should look for work, and `on_failure` if the directory
-    cannot be synced.
+    numbers and sequences used before. `wake` is called when the flusher should look for work, and `on_failure` if the
+    directory cannot be synced.
     """
 
     def __init__(
@@ -185,11 +185,11 @@ class Journal:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def is_open(self) -> bool:
-        """Whether a round can be written, now or after the one that is being written."""
+        """Whether a round can be written now, or when the current round has been written."""
         return self._current is not None and not self._is_closed
 
     def want(self) -> None:
-        """Begin to create the first files, unless this was done before.
+        """Begin to create the first files, unless this has already been done.
 
         The flusher calls this method when several logs must be flushed at the same time.
         """
@@ -280,7 +280,7 @@ class Journal:
             self._wake()
 
     def _end_current(self) -> None:
-        """Write nothing more to the file that is in use."""
+        """Stop writing to the current file."""
         assert self._current is not None
         self._current.unsettled.extend(self._current.ends)
         self._current = None
@@ -291,7 +291,7 @@ class Journal:
     async def forget(self, names: Sequence[str]) -> None:
         """Return when no entry of these deleted partitions can be redone. No journal file is kept for them.
 
-        Raises OSError; then the entries may be redone.
+        If OSError is raised, the entries may still be redone.
         """
         await self._copies_end()
         for live in [live for live in self._files if live.kept_for in names]:
@@ -307,8 +307,9 @@ class Journal:
     async def forget_below(self, log: JournaledLog, below: int) -> bool:
         """Return True when no entry for a segment of `log` with a base offset below `below` can be redone.
 
-        The caller has synced the records of these segments that it still needs. Return False, without an effect, if the
-        log was closed: another partition may have its name. Raises OSError; then the entries may be redone.
+        The caller has synced the records of these segments that it still needs. If the log was closed, do nothing and
+        return False, because another partition may have its name. If OSError is raised, the entries may still be
+        redone.
         """
         await self._copies_end()
         if log.closed:
@@ -322,7 +323,7 @@ class Journal:
             await asyncio.wait([self._copying])
 
     async def _void(self, names: Sequence[str], below: int) -> None:
-        """Return when entries for segments of these partitions with base offsets below `below` are void.
+        """Make the entries for segments of these partitions below base offset `below` void. Return when this is done.
 
         The voids are queued before the first wait. Raises OSError.
         """
@@ -346,12 +347,12 @@ class Journal:
         return {void.name for void, _ in self._voids if void.below == EVERYTHING}
 
     def _release(self, names: Container[str]) -> None:
-        """Keep no journal file for the logs with these names, because a closed log never syncs its own files."""
+        """Stop keeping journal files for the logs with these names, because a closed log never syncs its own files."""
         for live in self._files:
             live.ends = {log: end for log, end in live.ends.items() if log.name not in names}
 
     def mentions(self, name: str, below: int = EVERYTHING) -> bool:
-        """Whether a file has entries for segments of the partition with base offsets below `below`."""
+        """Whether a file contains entries for segments of the partition with base offsets below `below`."""
         return any(live.lowest.get(name, below) < below for live in self._files)
 
     def _forgotten(self, voids: Sequence[Void]) -> None:
@@ -366,7 +367,7 @@ class Journal:
                     live.lowest[name] = below
 
     async def settle(self, log: JournaledLog) -> bool:
-        """Sync the files of `log`, so that it no longer depends on the journal; return False if that must wait.
+        """Sync the files of `log`, so that it no longer depends on the journal. Return False if the sync must wait.
 
         Raises OSError.
         """
@@ -430,7 +431,7 @@ class Journal:
         return run
 
     def _settled(self, log: JournaledLog, task: FlushTask, run: asyncio.Future[None]) -> None:
-        """Record that a log has synced its files, or failed to."""
+        """Record that a log has synced its files, or has failed to sync them."""
         self._settling -= 1
         error = run.exception()
         if error is None or isinstance(error, OSError):
@@ -535,7 +536,7 @@ class Journal:
             return
         if files >= _MOST_FILES:
             if self._current is None and any(log in live.ends for live in self._files for log in self._failed):
-                self._fail_voids(OSError("the journal is full of records of partitions that take no writes"))
+                self._fail_voids(OSError("the journal is full of records of partitions that accept no writes"))
             return
         if self._current is not None and files > 1:
             return  # two files are enough, unless an old one cannot be removed
@@ -591,7 +592,7 @@ class Journal:
         self._fail_voids(OSError("the data directory has failed or is closed"))
 
     async def close(self) -> None:
-        """Write nothing more to the journal, and wait for the work under way. The logs then sync their own files."""
+        """Stop writing to the journal, and wait for the work under way. Afterwards, the logs sync their own files."""
         self._is_closed = True
         while self._jobs:
             await asyncio.wait(list(self._jobs))

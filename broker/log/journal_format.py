@@ -60,8 +60,8 @@ ENTRY_SIZE: Final = _NAME.size + _ENTRY.size
 def segment_mark(file: File) -> int:
     """Return the mark of a segment: the CRC-32C of the header of its first batch. Raises OSError.
 
-    The header of a batch has a checksum, timestamps and the producer's sequence. So if a partition is deleted and
-    another one gets its name, their segments have different marks.
+    The header of a batch contains a checksum, timestamps and the producer's sequence. If a partition is deleted and
+    another one gets its name, their segments therefore have different marks.
     """
     return crc32c(file.read_at(BATCH_HEADER_SIZE, 0))
 
@@ -134,7 +134,7 @@ class Batch:
 class Header(NamedTuple):
     """The header of a journal file.
 
-    `boot_id`: the run of the operating system in which the file was written; "" if that does not matter.
+    `boot_id`: the id of the operating system's boot during which the file was written, or "" if it does not matter.
     """
 
     number: int

@@ -1,6 +1,6 @@
 """Redo the journal when the broker starts: write its entries into the partitions' files, which may lack them.
 
-Owns the order of the steps, each of which may be repeated after a crash:
+This module defines the order of the steps, each of which may be repeated after a crash:
 
 1. `read_journal` reads all journal files. An entry is used unless a later void invalidates it. The last batch of the
    journal may be torn; then it was never acknowledged.
@@ -8,9 +8,8 @@ Owns the order of the steps, each of which may be repeated after a crash:
    partitions. It also drops each entry whose mark differs from that of its segment: the segment then belongs to a later
    partition of the same name.
 3. `redo` writes the entries of each partition, and syncs the files. It also writes bytes that can already be read from
-   a file, because they may be in the page cache only, if the disk has refused them. No file or directory is created. If
-   one is missing, either the partition or the segment was deleted after the entry was written, or the loader finds the
-   loss.
+   a file: if the disk has refused them, they are only in the page cache. No file or directory is created. If one is
+   missing, either the partition or the segment was deleted after the entry was written, or the loader finds the loss.
 4. The loader recovers the logs. `end_offset` says up to which offset records were acknowledged.
 5. `remove` removes the journal files. Entries of a partition that could not be written or synced are kept in a file of
    their own (`keep`) for the next start. That partition stays offline. If there is no space for that file, all journal
@@ -44,7 +43,7 @@ from .removal import unlink_all
 logger = structlog.get_logger(__name__)
 
 _EMPTY: Final = -1
-"""Stands for the mark of an empty segment. No entry has this mark."""
+"""A value in place of the mark of an empty segment. No entry has this mark."""
 
 
 class JournalDamaged(Exception):
@@ -59,9 +58,9 @@ class JournalDamaged(Exception):
         self.position = position
         place = f"at byte {position}" if position >= 0 else "at its end"
         super().__init__(
-            f"{path} is damaged {place}. It has acknowledged records, but it is not known which partitions they belong"
-            " to. Restore the file from a copy, or run `oncelog log repair` on the data directory, which redoes the"
-            " rest of the journal"
+            f"{path} is damaged {place}. It contains acknowledged records, but it is not known which partitions they"
+            " belong to. Restore the file from a copy, or run `oncelog log repair` on the data directory, which redoes"
+            " the rest of the journal"
         )
 
 
@@ -148,7 +147,7 @@ class LeftJournal:
             logger.info("journal redone", partitions=len(self.entries) - len(self.failures), bytes=written)
 
     def leave(self) -> list[Leftover]:
-        """Return the journal files, all of which stay as they are. `redo` has removed the empty ones."""
+        """Return the journal files, which all stay unchanged. `redo` has removed the empty ones."""
         names = frozenset(self.entries)
         return [Leftover(path, names) for path in self.paths if path not in self.empty]
 
@@ -221,7 +220,7 @@ def entries_that_count(batches: Iterable[Batch]) -> dict[str, list[Entry]]:
 
 
 def _acknowledged(files: Iterable[FileContent]) -> Iterator[Batch]:
-    """Yield the batches that were acknowledged, or may have been, in order.
+    """Yield, in order, the batches that were or may have been acknowledged.
 
     If a batch could not be written, the next file begins with a batch of the same sequence, which replaces it. Only the
     newest batch may be torn, because each batch is written only after the one before it is on disk.

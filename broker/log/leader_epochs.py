@@ -1,7 +1,7 @@
 """Record at which offset each leader epoch began (KIP-101), in Kafka's `leader-epoch-checkpoint` file.
 
-Owns the list of (epoch, start offset) entries, in which both values rise. The list can be rebuilt from the batches, so
-the file is written without a sync when a segment is rolled or the log is closed.
+The file is a list of (epoch, start offset) entries, in which both values rise. The list can be rebuilt from the
+batches, so the file is written without a sync when a segment is rolled or the log is closed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .small_files import decode_checkpoint, encode_checkpoint, read_derived, wri
 
 
 class LeaderEpochs:
-    """The leader epochs of one log. `latest` is the newest epoch, -1 if there is none."""
+    """The leader epochs of one log. `latest` is the newest epoch, or -1 if there is none."""
 
     __slots__ = (
         "_directory",

@@ -37,7 +37,7 @@ class Producers(Protocol):
     """The state of the producers that wrote to a log."""
 
     def entry(self, producer_id: int) -> ProducerStateEntry | None:
-        """Return the state of a producer id, None if it is unknown. The caller must not change the entry."""
+        """Return the state of a producer id, or None if it is unknown. The caller must not change the entry."""
 
     def entries(self) -> Iterable[ProducerStateEntry]:
         """Return the states of all producers, in no particular order."""
@@ -97,7 +97,7 @@ class Log(Protocol):
 
     @property
     def failure(self) -> KafkaError | None:
-        """The error that stops all appends, None if the log works. Durable records can still be read after it."""
+        """The error that stops all appends, or None if the log works. Durable records can still be read after it."""
 
     @property
     def producers(self) -> Producers: ...
@@ -247,7 +247,7 @@ class Logs(Protocol):
 
     @property
     def failed(self) -> KafkaError | None:
-        """The error that stops appends and acknowledgements in all logs, None if the storage works."""
+        """The error that stops appends and acknowledgements in all logs, or None if the storage works."""
 
     @property
     def cluster_id(self) -> str:
@@ -259,13 +259,13 @@ class Logs(Protocol):
 
     @property
     def crowding(self) -> Crowding:
-        """The signal that appends to many logs have to wait. An append to a single log need not check it."""
+        """The signal that appends to many logs must wait. An append to a single log need not check this signal."""
 
     def space(self) -> tuple[int, int]:
         """Return the (total, usable) bytes of the storage. Raises OSError."""
 
     def get(self, topic: str, partition: int) -> Log | None:
-        """Return the log of a partition, None if it does not exist. Raises KAFKA_STORAGE_ERROR if it is offline."""
+        """Return the log of a partition, or None if it does not exist. Raises KAFKA_STORAGE_ERROR if it is offline."""
 
     def create(self, topic: str, partition: int, config: LogConfig) -> Log | Steps[Log]:
         """Create and return the log of a new partition, in steps if that has to wait. Raises KAFKA_STORAGE_ERROR."""
@@ -286,10 +286,10 @@ class Logs(Protocol):
         """Yield every log that is not offline."""
 
     def miss(self, key: TopicPartition) -> None:
-        """Take a lost partition offline because its topic still exists, instead of starting it again at offset 0."""
+        """Take a lost partition offline because its topic still exists. Otherwise it would begin again at offset 0."""
 
     def forget(self, key: TopicPartition) -> None:
         """Drop a lost partition from `lost` because its topic no longer exists."""
 
     def holdings(self, besides: TopicPartition) -> str | None:
-        """Return the name of a partition other than `besides` that is or was stored; None if none was."""
+        """Return the name of a partition other than `besides` that is or was stored, or None."""

@@ -1,6 +1,7 @@
 """Define the settings of one partition's log, named like Kafka's topic configs.
 
-Owns the names and the defaults. The caller decides where the values come from (topic overrides, broker settings).
+This module defines the names and the defaults. The caller decides where the values come from (topic overrides, broker
+settings).
 """
 
 from __future__ import annotations

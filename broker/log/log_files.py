@@ -1,9 +1,9 @@
 """Track which part of one log's files is on disk, and bring the rest there.
 
-Owns the work of the flush that is under way and of the next one, the flushed offset and the synced offset, the waiters
-of each flush, the syncs that free the log from the journal, the closing of files that a sync still needs, and the
-offline state. `LogFlusher` and `Journal` know a log by this object. The batches are written to the segments by others,
-which call `appended`.
+For the flush under way and the next one, this module keeps the work and the waiters. It also keeps the flushed offset,
+the synced offset and the offline state, makes the syncs that free the log from the journal, and closes files as soon as
+no sync needs them. `LogFlusher` and `Journal` know a log by its `LogFiles`. The batches are written to the segments by
+others, which call `appended`.
 
 Invariants, at every moment:
 
@@ -62,9 +62,9 @@ class LogFiles:
 
     `lock` is held by jobs in threads while they create or remove files by name, and while the directory is renamed.
     `closed`: whether the log is closed, so that the name of its directory may belong to another log. `failure`: the
-    error that took the log offline, None if the log works. `writes_again`: whether the next flush writes its bytes
+    error that took the log offline, or None if the log works. `writes_again`: whether the next flush writes its bytes
     again, because their sync has failed for lack of disk space. `settling`: the syncs that are under way so that the
-    log's files no longer depend on the journal, None without such syncs.
+    log's files no longer depend on the journal, or None without such syncs.
     """
 
     __slots__ = (
@@ -191,7 +191,7 @@ class LogFiles:
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing was ever appended to the log, so that nothing has to be saved or flushed."""
+        """Whether nothing was ever appended to the log, so that there is nothing to save or flush."""
         return self._offsets.log_end_offset == 0 and not (self._unsynced_segments or self._unsynced_paths)
 
     # --- flushes -----------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ class LogFiles:
         self.finish_flush(task)
 
     def begin_flush(self) -> FlushTask | None:
-        """Begin a flush of everything appended so far; return its task, or None if nothing has to be synced.
+        """Begin a flush of everything appended so far; return its task, or None if there is nothing to sync.
 
         Raises OSError, without a change, if a file cannot be opened or written.
         """
@@ -302,13 +302,13 @@ class LogFiles:
                 self._offsets.advance(max(self.flushed_offset, self._offsets.high_watermark))
 
     def _end_flush(self) -> None:
-        """Forget the flush that was under way, and close the files that had to stay open for it."""
+        """Forget the flush that was under way, and close the files that were kept open for it."""
         self._flushing = None
         self._flushing_segments = []
         self._close_waiting_files()
 
     def _close_waiting_files(self) -> None:
-        """Close the files that had to stay open for a sync, unless another sync may use them."""
+        """Close the files that were kept open for a sync, unless another sync may use them."""
         if self._flushing is None and self.settling is None:
             for file in self._close_after_sync:
                 file.close()
@@ -401,11 +401,11 @@ class LogFiles:
     # --- the journal -------------------------------------------------------------------------------------------------
 
     def begin_settling(self) -> FlushTask | None:
-        """Begin to sync the files that have bytes which only the journal has made durable; return the task, or None.
+        """Begin to sync the files with bytes that only the journal has made durable; return the task, or None.
 
         Appends and journaled flushes continue in the meantime. No other sync of the log's files may run at the same
-        time, because the system reports a lost write only once. So None is also returned while the log's files are
-        being synced, and after the log has failed. Raises OSError.
+        time, because the system reports a lost write only once. Therefore None is also returned while the log's files
+        are being synced, and after the log has failed. Raises OSError.
         """
         if self.closed or self.failure is not None or self.settling is not None or self.writes_again:
             return None
@@ -469,7 +469,7 @@ class LogFiles:
         return failure
 
     def readable_end(self, limit: int) -> int:
-        """Return the offset up to which readers may see: `limit`, or at most the flushed offset if the log is offline.
+        """Return the offset up to which readers may see: `limit`, but at most the flushed offset if the log is offline.
 
         Raises KafkaError if the log is closed.
         """

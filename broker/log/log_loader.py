@@ -358,7 +358,7 @@ class _Loader:
             raise CorruptLog(first.path(), 0, start, reason)
 
     def _in_doubt(self, reason: str) -> str:
-        """Return the reason for damage that may be a torn write, but may also mean that records were lost."""
+        """Return the message for damage that may be a torn write, but may also mean that records were lost."""
         return f"{reason}; it is not known whether records here were on disk, because {self._unread} cannot be read"
 
     # --- files -------------------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ _RETAINED_PER_TURN: Final = 1
 """How many logs retention handles in one turn of the event loop; each may roll a segment, which creates files."""
 
 UNTIL_CONFIGURED: Final = LogConfig(retention_ms=-1, retention_bytes=-1)
-"""The settings of a log until the settings of its topic are known: retention deletes nothing."""
+"""The settings of a log until those of its topic are known. With them, retention deletes nothing."""
 
 TopicPartition = tuple[str, int]
 
@@ -310,7 +310,7 @@ class LogManager:
             )
 
     def _read_recovery_points(self) -> None:
-        """Read the recovery points. If the disk cannot read them (EIO), the partitions' own files have to suffice.
+        """Read the recovery points. If the disk cannot read them (EIO), use the partitions' own files.
 
         In that case, no log is truncated, and missing partition directories are not noticed. Raises OSError.
         """
@@ -332,11 +332,11 @@ class LogManager:
             raise DataDirectoryError(
                 f"{path} cannot be read: {error}. Only this file says up to which offsets DeleteRecords has deleted"
                 " records. Check the disk and start the broker again, or restore the file from a copy. As a last"
-                " resort remove the file: then such records may be read again"
+                " resort, remove the file: deleted records may then be read again"
             ) from error
 
     def _read_cleaner_offsets(self) -> dict[TopicPartition, int] | None:
-        """Return the cleaner offsets, or None if they are not known; then compaction begins anew. Raises OSError."""
+        """Return the cleaner offsets, or None if they are not known. Compaction then begins again. Raises OSError."""
         try:
             return self.checkpoints.read(CLEANER_OFFSETS)
         except OSError as error:
@@ -344,7 +344,7 @@ class LogManager:
             return None
 
     def _unreadable(self, name: str, error: OSError) -> str:
-        """Log that the disk cannot read a checkpoint (EIO), and return its path; raise any other error."""
+        """If `error` is EIO, log that the disk cannot read a checkpoint, and return its path. Raise any other error."""
         if error.errno != errno.EIO:
             raise error
         path = f"{self.path}/{name}"
@@ -532,7 +532,7 @@ class LogManager:
             self._repeat(cleaner, self._clean)
 
     def _journal_file_bytes(self) -> int:
-        """Return the size of a journal file in bytes, a small part of the disk; 0 if this run has no journal.
+        """Return the size of a journal file in bytes (a small part of the disk), or 0 if this run has no journal.
 
         There is no journal if the settings exclude it, if the format level cannot be raised, or if the journal of the
         last run is still there because the disk was full.
@@ -578,7 +578,7 @@ class LogManager:
     # --- logs --------------------------------------------------------------------------------------------------------
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
-        """Return the partition's log, None if there is none. Raises KAFKA_STORAGE_ERROR if the partition is offline."""
+        """Return the partition's log, or None if there is none. Raises KAFKA_STORAGE_ERROR if it is offline."""
         log = self._logs.get((topic, partition))
         if log is None and (error := self.offline.get((topic, partition))) is not None:
             raise error.anew()
@@ -692,7 +692,7 @@ class LogManager:
                 self._flusher.submit(partial(self._finish_deletion, key, target), f"deletion of {target}", Lane.REMOVAL)
 
     def _discard(self, partitions: Iterable[TopicPartition]) -> Steps[list[Doomed]]:
-        """Close the logs of partitions that are being deleted, and return what has to be renamed."""
+        """Close the logs of partitions that are being deleted, and return what must be renamed."""
         doomed: list[Doomed] = []
         for key in partitions:
             name = partition_directory(*key)
@@ -780,7 +780,7 @@ class LogManager:
         self._callbacks.append(callback)
 
     def _on_log_failure(self, key: TopicPartition, error: OSError) -> None:
-        """Handle a failed write or sync of a log: find out whether the whole directory accepts no more writes.
+        """Handle a failed write or sync of a log: find out whether the whole directory has stopped accepting writes.
 
         If the log is the metadata log, the directory fails at once.
         """
@@ -816,7 +816,7 @@ class LogManager:
             self._fail_directory(self._probe_failure)
 
     def _fail_directory(self, error: OSError) -> None:
-        """Refuse writes to all logs from now on, and call the callbacks; do nothing if the directory has failed."""
+        """Refuse writes to all logs from now on, and call the callbacks; do nothing if it has failed already."""
         if self.failed is not None:
             return
         self.failed = storage_error(
@@ -921,7 +921,7 @@ class LogManager:
             self._write_cleaner_offsets()
 
     def _note_start_offsets(self) -> None:
-        """Collect the log start offsets of all partitions for the next write of their checkpoint."""
+        """Collect the log start offsets of all partitions for the next write of the checkpoint."""
         offsets = {key: log.log_start_offset for key, log in self._logs.items() if log.log_start_offset > 0}
         offsets |= {key: self._start_offsets[key] for key in self.offline if key in self._start_offsets}
         self._start_offsets = offsets

@@ -1,7 +1,8 @@
 """Keep the offsets of one log: where it begins and ends, and how far its readers may see.
 
-Owns the log start offset, the last stable offset, the high watermark, the log end offset, and the listeners that are
-called when readers may see more. Does not know what is on disk: `LogFiles` decides when the high watermark moves.
+These are the log start offset, the last stable offset, the high watermark and the log end offset. This module also
+keeps the listeners that are called when readers may see more. It does not know what is on disk: `LogFiles` decides when
+the high watermark moves.
 
 Invariant, at every moment: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset.
 """

@@ -1,6 +1,6 @@
 """Read ranges of whole batches from a log.
 
-Owns the search for positions, and the cache of the positions at which readers will continue. Never decides how far a
+This module searches for positions, and caches the positions at which readers will continue. It never decides how far a
 reader may see: the caller passes the limit. A sequential read costs one pread: bytes after the last whole batch that it
 may return are cut off in memory. Aborted transactions are found in `aborted.py`, offsets by timestamp in
 `timestamp_search.py`.
@@ -88,7 +88,7 @@ class LogReader:
         return b"", offset
 
     def bytes_between(self, offset: int, limit: int, end_offset: int, wanted: int) -> int:
-        """Return the size of the batches from the one with `offset` up to offset `limit` in bytes, at most `wanted`.
+        """Return the size in bytes of the batches from the one with `offset` up to offset `limit`, at most `wanted`.
 
         Return `wanted` if the size cannot be found without slow reads. `end_offset` is the log end offset. Raises
         CorruptLog, OSError.

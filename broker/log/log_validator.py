@@ -1,7 +1,7 @@
 """Check a batch before it is appended, as far as that is possible from the batch alone.
 
-Owns the checks of format, checksum, size, counts, timestamps, and, for compacted topics, keys. The records inside the
-batch are checked by `batch_inspection.py`. Never looks at other batches or at producers.
+This module checks format, checksum, size, counts, timestamps and, for compacted topics, keys. The records inside the
+batch are checked by `batch_inspection.py`. It never looks at other batches or at producers.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class OffsetRules:
         return following is not None and following <= self._start_offset
 
     def joins(self, before: int, base_offset: int, end_offset: int) -> bool:
-        """Whether no record is missing or doubled before the segment at `base_offset`.
+        """Whether no record is missing or duplicated before the segment at `base_offset`.
 
         The segment before it has the base offset `before` and ends at `end_offset`.
         """

@@ -1,13 +1,13 @@
 """Append to one partition's log and read from it.
 
-Owns the steps of an append (check, stamp, write, record in memory), and the errors of readers. The parts of a log own
-their state:
+This module makes the steps of an append (check, stamp, write, record in memory), and the errors for readers. The parts
+of a log keep its state:
 
 * `offsets` (`log_offsets.py`): how far the log reaches, and how far readers may see;
 * `files` (`log_files.py`): what is on disk, who waits for it, and the failure that takes the log offline;
 * `_writer` (`segment_writer.py`): the active segment, and when the next one begins;
 * `retention` (`retention.py`): which segments are deleted;
-* `saved_state` (`saved_state.py`): what a start need not scan;
+* `saved_state` (`saved_state.py`): the part of the log that the next start need not scan;
 * `reader` (`log_reader.py`): where batches are found;
 * `producers` (`producer_state_manager.py`), `snapshots` (`snapshot_writer.py`) and `leader_epochs`.
 
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 logger = structlog.get_logger(__name__)
 
 _SIDE_READS: Final = 5
-"""How often a read may load data in a thread, plus twice for each segment, before it reads without threads.
+"""The number of loads in a thread, plus two for each segment, after which a read continues without threads.
 
 A limit is needed because the log may change during each load, so that the read needs other data.
 """
@@ -247,7 +247,7 @@ class PartitionLog:
 
     @property
     def failure(self) -> KafkaError | None:
-        """The error that took the log offline, None if the log works."""
+        """The error that took the log offline, or None if the log works."""
         return self.files.failure
 
     def fail(self, failure: KafkaError) -> None:
@@ -439,7 +439,7 @@ class PartitionLog:
         return AppendResult(base_offset, next_offset - 1, -1, self.offsets.log_start_offset, False)
 
     def _marker(self, buffer: Buffer, position: int, header: BatchHeader) -> ControlRecord | None:
-        """Return the record of a control batch, None if compaction has emptied the batch."""
+        """Return the record of a control batch, or None if compaction has emptied the batch."""
         records = decode_batch(buffer, position, header)
         return read_control_record(records[0]) if records else None
 
@@ -668,8 +668,8 @@ class PartitionLog:
     def retain_in_steps(self, now_ms: int) -> Steps[int]:
         """Expire idle producers, apply the retention settings, and return the number of segments deleted.
 
-        The idle time of producers is measured with the monotonic clock. `now_ms` is the time of the wall clock, whose
-        jumps must not make a repeated batch look like a new one. Raises KAFKA_STORAGE_ERROR.
+        `now_ms` is the time of the wall clock. The idle time of producers is measured with the monotonic clock, because
+        a jump of the wall clock must not make a repeated batch look like a new one. Raises KAFKA_STORAGE_ERROR.
         """
         yield from self.producers.expire(self.clock.monotonic(), self.config.producer_id_expiration_ms)
         return self.retention.apply(self.config, now_ms)
@@ -686,7 +686,8 @@ class PartitionLog:
     def prepare_close(self) -> None:
         """Save the state if the next start would otherwise have much to scan; raise KAFKA_STORAGE_ERROR if that fails.
 
-        The files are not synced: if a loss of power damages them, their checksums show it, and they are rebuilt.
+        The files are not synced. If a loss of power damages them, their checksums show the damage, and the files are
+        rebuilt.
         """
         if self.files.closed or self.failure is not None:
             return
@@ -700,8 +701,8 @@ class PartitionLog:
     def close(self, *, clean: bool = True) -> None:
         """Close the files. With `clean`, first save the state and flush everything, so that the next start is fast.
 
-        Waiting writers get NOT_LEADER_OR_FOLLOWER, after which they may try again. If the save or the flush fails, the
-        files are closed, and KAFKA_STORAGE_ERROR is raised.
+        Waiting writers get NOT_LEADER_OR_FOLLOWER and may try again. If the save or the flush fails, the files are
+        closed, and KAFKA_STORAGE_ERROR is raised.
         """
         files = self.files
         if files.closed:

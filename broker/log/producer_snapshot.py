@@ -1,8 +1,8 @@
 """Encode and decode producer snapshot files: the state of all producers of a partition as of an offset.
 
 The format is Kafka's (version 1, one batch per producer), followed by an additional section that Kafka's reader
-ignores. This section has the rest of each producer's last five batches, so that after a restart a repeated batch is
-still recognised.
+ignores. This section contains the rest of each producer's last five batches, so that a repeated batch is recognised
+even after a restart.
 
     version int16 = 1 | crc uint32 (crc32c of all that follows) | count int32 | entries...
     entry: producer_id int64, epoch int16, last_sequence int32, last_offset int64, offset_delta int32, timestamp int64,
@@ -33,7 +33,7 @@ _BATCH: Final = Struct(">iqiq")
 _VERSION: Final = 1
 
 _PER_PIECE: Final = 250
-"""Producers whose state is encoded at a time, in about half a millisecond."""
+"""The number of producers whose state is encoded at a time, which takes about half a millisecond."""
 
 
 class CorruptSnapshot(Exception):
@@ -56,7 +56,7 @@ def write_snapshot(file: File, entries: Sequence[ProducerStateEntry]) -> None:
 
 
 def _body(entries: Sequence[ProducerStateEntry]) -> Iterator[bytes]:
-    """Yield the content of a snapshot after its head, in pieces."""
+    """Yield the content of a snapshot that follows its head, in pieces."""
     yield _COUNT.pack(len(entries))
     pack_entry, pack_older, pack_batch = _ENTRY.pack, _OLDER.pack, _BATCH.pack
     with_older: list[ProducerStateEntry] = []

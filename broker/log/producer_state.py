@@ -1,9 +1,9 @@
 """Keep the state of one producer id in one partition (KIP-98), and check whether the producer's next batch is valid.
 
-Owns the epoch and sequence checks, the last five batches, by which repeated batches are recognised, and the coordinator
-epoch of markers. Never writes anything: `check_*` methods only check a batch, and `add_*` methods only record a batch
-that is in the log. The rules are those of Kafka 4.1's ProducerAppendInfo, plus the marker rule of KIP-1228 if the
-transaction version is known.
+This module checks epochs and sequences. It keeps the last five batches, by which repeated batches are recognised, and
+the coordinator epoch of markers. It never writes anything: `check_*` methods only check a batch, and `add_*` methods
+only record a batch that is in the log. The rules are those of Kafka 4.1's ProducerAppendInfo, plus the marker rule of
+KIP-1228 if the transaction version is known.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...protocol.control_records import ControlRecord
 from ...protocol.errors import ErrorCode, KafkaError
 
 BATCHES_TO_RETAIN: Final = 5
-"""Batches that are remembered per producer: as many as may be in flight, so that a repetition of each is recognised."""
+"""The number of batches remembered per producer: as many as may be in flight, so that any repetition is recognised."""
 
 _STILL_RETAINED: Final = slice(1 - BATCHES_TO_RETAIN, None)
 """The part of the remembered batches that is kept when another batch is added."""
@@ -109,8 +109,8 @@ class ProducerStateEntry:
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
         """Return the remembered batch with the same epoch and sequences as `header`, else None.
 
-        A transactional batch can only repeat one of the open transaction. Below EndTxn v5, transactions share an epoch,
-        and a producer may use the sequences of an aborted batch again, for other records.
+        A transactional batch can only repeat a batch of the open transaction. Below EndTxn v5, transactions share an
+        epoch, and a producer may use the sequences of an aborted batch again, for other records.
         """
         batch = self._with_sequences_of(header)
         if batch is not None and header.is_transactional:
@@ -231,7 +231,7 @@ class ProducerStateEntry:
         return False
 
     def add_marker(self, epoch: int, marker: ControlRecord, timestamp: int) -> int:
-        """Record a marker that is in the log; return the first offset of the transaction that it ended, -1 for none."""
+        """Record a marker that is in the log; return the first offset of the transaction that it ended, or -1."""
         first_offset, self.current_txn_first_offset = self.current_txn_first_offset, -1
         if epoch != self.producer_epoch:
             self.batches = ()

@@ -1,8 +1,8 @@
 """Keep the state of all producers of one partition: which batches they may append, and which transactions are open.
 
-Owns the entries by producer id, the open transactions by first offset, the ended transactions whose marker is not below
-the high watermark yet, the snapshot files, and the expiry of producers. Never reads or writes batches: the log passes
-each batch that it has appended or replayed.
+This module keeps the entries by producer id, the open transactions by first offset, the ended transactions whose marker
+is not below the high watermark yet, and the snapshot files. It also expires idle producers. It never reads or writes
+batches: the log passes each batch that it has appended or replayed.
 
 Invariants:
 
@@ -41,14 +41,14 @@ _STRAY_SNAPSHOTS: Final = 8
 """How many snapshots of earlier stops a log keeps if its first batches are deleted."""
 
 _LOOKED_AT: Final = 500
-"""Producers between two steps of `expire`."""
+"""The number of producers that one step of `expire` examines."""
 
 
 class ProducerStateManager:
     """The state of all producers of one partition; `where` names the partition in errors.
 
     `end_offset` (exclusive): the offset up to which the state covers the log. `snapshot_offset`: the offset up to which
-    the last snapshot covers it, -1 without a snapshot.
+    the last snapshot covers it, or -1 without a snapshot.
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ class ProducerStateManager:
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def entry(self, producer_id: int) -> ProducerStateEntry | None:
-        """Return the state of a producer id, None if it is unknown. The caller must not change the entry."""
+        """Return the state of a producer id, or None if it is unknown. The caller must not change the entry."""
         return self._entries.get(producer_id)
 
     def entries(self) -> Iterable[ProducerStateEntry]:
@@ -298,10 +298,10 @@ class ProducerStateManager:
     def remove_stray_snapshots(self, bases: Sequence[int]) -> None:
         """Remove the snapshot files at other offsets than `bases` (the segments' base offsets), but keep the newest.
 
-        Recovery needs no other ones. They remain from stops in the middle of a segment, and from compaction, which
-        joins segments. If batches at the beginning of the log were deleted, the state of their producers cannot be
-        replayed, and the newest file may not be on disk yet, because a stop does not sync it. So the files of the last
-        `_STRAY_SNAPSHOTS` stops are kept, too.
+        Recovery does not need the removed files. They were left by stops in the middle of a segment, and by compaction,
+        which joins segments. If batches at the beginning of the log were deleted, the state of their producers cannot
+        be replayed, and the newest file may not be on disk yet, because a stop does not sync it. So the files of the
+        last `_STRAY_SNAPSHOTS` stops are kept, too.
         """
         stray = [offset for offset in self.snapshot_offsets()[:-1] if offset not in bases]
         if bases[0]:

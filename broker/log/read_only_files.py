@@ -47,7 +47,7 @@ class ReadOnlyFile:
 
 
 class ReadOnlyFileSystem:
-    """The file system `fs` without changes: calls that would change a file or a name raise OSError (EROFS)."""
+    """A read-only view of the file system `fs`: calls that would change a file or a name raise OSError (EROFS)."""
 
     __slots__ = ("_fs",)
 

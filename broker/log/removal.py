@@ -1,4 +1,4 @@
-"""Remove files that are no longer needed. Removing large files takes a long time, so this runs in threads."""
+"""Remove files that are no longer needed. This runs in threads, because removing large files takes a long time."""
 
 from __future__ import annotations
 

@@ -128,9 +128,10 @@ def _redo(directory: str, fs: FileSystem, now_ms: int) -> list[Damage]:
 
 
 def _record(accepted: list[Accepted], checkpoints: CheckpointFiles, fs: FileSystem) -> None:
-    """Write down the gaps and beginnings that the inspection accepted, before a repair removes what shows them.
+    """Record the gaps and beginnings that the inspection accepted, before a repair removes the evidence for them.
 
-    It accepts them because of Kafka's index files, the clean shutdown marker, or because no start offset is known.
+    The inspection accepts them because of Kafka's index files, because of the clean shutdown marker, or because no
+    start offset is known.
     """
     starts = checkpoints.read(LOG_START_OFFSETS) or {}
     known = dict(starts)
@@ -151,8 +152,8 @@ def _record(accepted: list[Accepted], checkpoints: CheckpointFiles, fs: FileSyst
 def _write_checkpoints(checkpoints: CheckpointFiles, damages: list[Damage]) -> None:
     """Lower the checkpoints to the new end offsets, and raise the start offsets of logs that lost their beginning.
 
-    With a cleaner offset beyond the log's end, compaction would skip the records that are appended later. A log that
-    ends before its start offset is begun anew there by the next start.
+    With a cleaner offset beyond the log's end, compaction would skip the records that are appended later. If a log ends
+    before its start offset, the next start replaces it with an empty log at the start offset.
     """
     points = checkpoints.read(RECOVERY_POINTS) or {}
     starts = checkpoints.read(LOG_START_OFFSETS) or {}
@@ -185,8 +186,8 @@ def _begin_anew(path: str, offset: int, fs: FileSystem) -> None:
 def _drop_beginning(path: str, damage: Damage, fs: FileSystem, now_ms: int) -> None:
     """Save the damaged beginning of a segment, and copy the rest to a segment that begins at the first live batch.
 
-    If compaction has removed the records at the log start offset, the new segment begins at this offset. From then
-    on, the old segment is one of deleted records. So a start after a crash may find both of them.
+    If compaction has removed the records at the log start offset, the new segment begins at this offset. From then on,
+    the old segment contains only deleted records, so a start after a crash may find both segments.
     """
     keep(fs, damage.file, 0, keep_directory(path, now_ms, REPAIR), damage.lost_bytes)
     (old,) = [segment for segment in list_segments(path, fs) if segment.path() == damage.file]

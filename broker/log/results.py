@@ -12,7 +12,7 @@ from ..system.ports import Buffer
 
 
 class AppendOrigin(Enum):
-    """The origin of a batch, which decides the checks of an append (Kafka's AppendOrigin).
+    """The origin of a batch (Kafka's AppendOrigin). It decides which checks an append makes.
 
     CLIENT: a client's batch, with all checks. COORDINATOR: markers and coordinator state, which have no sequences.
     REPLAY: batches that are already on disk and are accepted unchecked when state is rebuilt.
@@ -28,7 +28,7 @@ CLIENT: Final = AppendOrigin.CLIENT
 
 
 class IsolationLevel(IntEnum):
-    """How far a reader sees: to the high watermark (READ_UNCOMMITTED) or the last stable offset (READ_COMMITTED)."""
+    """How far a reader sees: up to the high watermark (READ_UNCOMMITTED) or the last stable offset (READ_COMMITTED)."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -41,9 +41,8 @@ READ_COMMITTED: Final = IsolationLevel.READ_COMMITTED
 class AppendResult(NamedTuple):
     """The result of an append: the offsets of the batch.
 
-    `duplicate`: whether the batch was already in the log. Then nothing was written, and the offsets are those of the
-    original.
-    `log_append_time`: in ms; -1 if the records keep their own timestamps (CreateTime).
+    `duplicate`: whether the batch was already in the log. If so, nothing was written, and the offsets are those of the
+    original batch. `log_append_time`: in ms; -1 if the records keep their own timestamps (CreateTime).
     """
 
     base_offset: int
@@ -92,7 +91,7 @@ class AbortedTxn(NamedTuple):
 
 
 class InvalidRecords(KafkaError):
-    """An INVALID_RECORD error about single records of a batch; `record_errors` has (index, reason) of each."""
+    """An INVALID_RECORD error about single records of a batch; `record_errors` contains (index, reason) for each."""
 
     def __init__(self, message: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)

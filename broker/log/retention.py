@@ -75,7 +75,7 @@ class Retention:
         self._removed: dict[LogSegment, None] = {}
 
     def apply(self, config: LogConfig, now_ms: int) -> int:
-        """Apply the retention settings, and return the number of segments deleted. A failed log is left alone.
+        """Apply the retention settings, and return the number of segments deleted. A failed log is not changed.
 
         The age of records is measured by the wall clock `now_ms`, as in Kafka. The active segment is rolled first if it
         is too old, so that it can be deleted. Raises KAFKA_STORAGE_ERROR.
@@ -133,7 +133,7 @@ class Retention:
         return offsets.log_start_offset
 
     def close_in_steps(self) -> Steps[None]:
-        """Close the files of the segments that were removed, after the log was closed."""
+        """After the log was closed, close the files of the segments that were removed."""
         removed, self._removed = self._removed, {}
         yield from self._files.close_files(removed)
 
@@ -181,7 +181,7 @@ class Retention:
         return len(doomed)
 
     def _run_in_turns(self, steps: Steps[None]) -> None:
-        """Run steps: the first slice at once, and the others in the next turns of the event loop."""
+        """Run the first slice of the steps at once, and the other slices in the next turns of the event loop."""
         if self._files.flusher is None:
             run_at_once(steps)
         elif run_slice(steps) is None:

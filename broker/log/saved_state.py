@@ -1,4 +1,4 @@
-"""Save the state that a log has only in memory, so that the next start need not rebuild it from the batches.
+"""Save the state that a log keeps only in memory, so that the next start need not rebuild it from the batches.
 
 Records how much of the active segment the saved state covers, and decides when saving is due. The state consists of the
 indexes of the active segment, the leader epochs and the state of the producers, which `SnapshotWriter` writes. None of
@@ -16,7 +16,7 @@ from .segments import LogSegments
 from .snapshot_writer import SnapshotWriter
 
 _SAVED_PER_PRODUCER: Final = 4096
-"""Bytes per known producer that are appended before state is saved again. Saving takes a microsecond per producer."""
+"""Bytes appended per known producer before the state is saved again. Saving takes a microsecond per producer."""
 
 
 class SavedState:

@@ -1,7 +1,7 @@
 """Read and write one segment: a `.log` file of record batches and its indexes.
 
-Owns appends at the end of the file, the search for positions, reads of ranges, and the segment's largest timestamp.
-Never validates the appended batches, and does not know producers or the high watermark.
+This module appends at the end of the file, searches for positions, reads ranges, and keeps the segment's largest
+timestamp. It never validates the appended batches, and does not know producers or the high watermark.
 
 Lifecycle: created (active) → appended to → `finished` by a roll, which writes the indexes → loaded again on demand →
 deleted. Positions are byte offsets in the file. `size` counts the bytes of successful appends. A failed write may leave
@@ -162,12 +162,12 @@ class LogSegment:
         return segment
 
     def take_file(self) -> File | None:
-        """Return the open file, if any, and forget it. The caller must close it."""
+        """Return the open file, or None, and forget it. The caller must close the file."""
         file, self._file = self._file, None
         return file
 
     def release(self) -> None:
-        """Close the file and drop the indexes of a finished segment. Both are opened or loaded again on demand."""
+        """Close the file and drop the indexes of a finished segment. Each is opened or loaded again on demand."""
         file = self.take_file()
         if file is not None:
             file.close()
@@ -203,7 +203,7 @@ class LogSegment:
         )
 
     def _used(self, *, loaded: bool = False) -> None:
-        """Tell the cache that the indexes are used, or have just been loaded."""
+        """Tell the cache that the indexes are being used, or have just been loaded."""
         if self.cache is not None:
             if loaded:
                 self.cache.loaded(self)
@@ -363,7 +363,7 @@ class LogSegment:
                 file.close()
             self._fs.sync_directory(self._directory)
         except OSError as error:
-            remedy = "none needed: the indexes are in memory and are rebuilt when they are needed the next time"
+            remedy = "none needed: the indexes are in memory, and are rebuilt when they are next needed"
             logger.warning("indexes not written", file=path, reason=str(error), remedy=remedy)
             with suppress(OSError):
                 self._fs.unlink(path)
@@ -379,7 +379,7 @@ class LogSegment:
                 self.write_indexes()
 
     def _index_file(self, kind: str) -> bytes:
-        """Return the content of an index file; empty if the file does not exist.
+        """Return the content of an index file, or b"" if the file does not exist.
 
         Raises CorruptIndex if the disk cannot read the file, and OSError.
         """
@@ -403,7 +403,7 @@ class LogSegment:
     def indexes_at_hand(self) -> bool:
         """Whether the offset and time indexes can be used without waiting. Loads them first if that is quick.
 
-        Loading is slow if the segment is large or the indexes have to be rebuilt. Raises OSError.
+        Loading is slow if the segment is large or its indexes must be rebuilt. Raises OSError.
         """
         if self._offset_index is None and self.size <= _COLD_BYTES:
             with suppress(CorruptIndex):
@@ -453,7 +453,7 @@ class LogSegment:
         return offsets, times, aborted
 
     def _checked_index_files(self) -> tuple[OffsetIndex, TimeIndex, AbortedIndex, IndexChecksums | None]:
-        """Read and check the three indexes. Also return their checksums, None if the segment has no `.checksums` file.
+        """Read and check the three indexes. Also return their checksums, or None without a `.checksums` file.
 
         Raises CorruptIndex, OSError.
         """
@@ -517,7 +517,7 @@ class LogSegment:
     def append(
         self, batches: Buffer, size: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
     ) -> None:
-        """Write one batch at the end of the file. After an OSError only bytes beyond `size` may have changed."""
+        """Write one batch at the end of the file. If OSError is raised, only bytes beyond `size` may have changed."""
         position = self.size
         (self._file or self.file).write_at((batches,), position)
         self.size = position + size
@@ -597,7 +597,7 @@ class LogSegment:
         return scan_batches(self.file, start, self.size, verify=verify)
 
     def scanned_offsets(self) -> range:
-        """Scan the segment; return the offsets from its base to the end of its last batch. Raises BrokenBatch."""
+        """Scan the segment; return the range of offsets from its base to the last batch. Raises BrokenBatch."""
         return range(
             self.base_offset, max((header.next_offset for _, header, _ in self.batches()), default=self.base_offset)
         )

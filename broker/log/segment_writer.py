@@ -1,7 +1,7 @@
 """Write batches to the active segment of one log, and begin the next segment when it is time.
 
-Owns the rules for rolling a segment, and the cleaning up after a failed write, whose bytes must not stay after the end
-of the log. Does not know what the batches mean, or whether they are on disk.
+This module decides when a segment is rolled. After a failed write, it cleans up, because the bytes of that write must
+not stay after the end of the log. It does not know what the batches mean, or whether they are on disk.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class SegmentWriter:
     def write(
         self, batches: Buffer, size: int, last_offset: int, max_timestamp: int, now_ms: int, config: LogConfig
     ) -> None:
-        """Write batches to the active segment, after rolling it if necessary; raise KAFKA_STORAGE_ERROR if it fails."""
+        """Write batches to the active segment, rolling it first if necessary; raise KAFKA_STORAGE_ERROR on failure."""
         segment = self._segments.active
         refusing = self._refusing
         try:
@@ -130,7 +130,7 @@ class SegmentWriter:
                 raise self._write_failed(self._segments.active, error) from error
 
     def _roll(self, now_ms: int) -> LogSegment:
-        """Finish the active segment, create the next one and return it; an OSError leaves the log unchanged."""
+        """Finish the active segment, create the next one and return it. An OSError leaves the log unchanged."""
         files = self._files
         segment = LogSegment(files.fs, files.directory, self._offsets.log_end_offset, created_ms=now_ms)
         try:
@@ -151,7 +151,7 @@ class SegmentWriter:
     def _must_roll(
         self, segment: LogSegment, size: int, last_offset: int, max_timestamp: int, now_ms: int, config: LogConfig
     ) -> bool:
-        """Whether the segment has to be rolled before an append: because of its size, its offsets or its age."""
+        """Whether the segment must be rolled before an append, because of its size, its offsets or its age."""
         if segment.size + size > MAX_SEGMENT_SIZE or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
             return True
         if segment.size + size <= config.segment_bytes and segment.index_bytes < config.segment_index_bytes:

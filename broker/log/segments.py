@@ -1,8 +1,7 @@
 """Keep the segments of one log in order: find the segment of an offset, and record which segment is active.
 
-Owns the list of segments, and registers every finished segment (all but the active one) with the index cache. Never
-creates or deletes files by itself. Invariants: the list is never empty, base offsets rise, and the last segment is the
-active one.
+This module registers every finished segment (all but the active one) with the index cache. It never creates or deletes
+files by itself. Invariants: the list is never empty, base offsets rise, and the last segment is the active one.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class LogSegments:
         return self._segments[max(bisect_right(self._bases, offset) - 1, 0)]
 
     def after(self, segment: LogSegment) -> LogSegment | None:
-        """Return the segment that follows `segment`; None after the active one."""
+        """Return the segment that follows `segment`, or None if `segment` is the active one."""
         position = bisect_right(self._bases, segment.base_offset)
         return self._segments[position] if position < len(self._segments) else None
 
@@ -77,7 +76,7 @@ class LogSegments:
         return self._segments[max(bisect_right(self._bases, offset) - 1, 0) :]
 
     def finished_below(self, offset: int) -> list[LogSegment]:
-        """Return the segments whose end offsets are at or below `offset`; never the active one."""
+        """Return the finished segments whose end offsets are at or below `offset`."""
         return self._segments[: bisect_right(self._bases, offset, lo=1) - 1]
 
     def remove_first(self, count: int) -> None:

@@ -45,12 +45,12 @@ class SharedDirectory:
                 self._sync()
 
     def sync_now(self) -> None:
-        """Sync the directory, because a name in it was changed in this thread. Raises the same errors as `sync`."""
+        """Sync the directory after a change of a name in this thread. Raises the same errors as `sync`."""
         with self._lock:
             self._sync()
 
     def _sync(self) -> None:
-        """Sync the directory. Called under the lock."""
+        """Sync the directory. The caller holds the lock."""
         covered = self._changes
         try:
             self._fs.sync_directory(self._path)

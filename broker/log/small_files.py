@@ -26,7 +26,7 @@ _OFFSET: Final = Struct(">q")
 _MARK: Final = Struct(">qI")
 _CHECKSUM: Final = "#crc32c"
 _BLOCK: Final = 4096
-"""The number of bytes that are read together where the disk cannot read some of them."""
+"""The number of bytes that are read at a time around bytes that the disk cannot read."""
 
 
 def write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool = False) -> None:
@@ -71,7 +71,7 @@ def renew_file(fs: FileSystem, path: str) -> None:
 
     Raises OSError.
 
-    If a sync of the file has failed before, another sync alone would not put it on disk.
+    If a sync of the file has failed before, another sync alone would not put the content on disk.
     """
     write_file(fs, path, fs.read_file(path), sync=True)
 

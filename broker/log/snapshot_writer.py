@@ -1,8 +1,9 @@
 """Write the snapshots of a log's producers in a thread, because a snapshot of very many producers takes a long time.
 
-Owns the snapshots that have been begun but not written yet, and their limit. Also rebuilds a missing snapshot.
+This module keeps the snapshots that have been begun but not written yet, and limits them. It also rebuilds a missing
+snapshot.
 
-A snapshot may be written long after it was begun, or never, if the broker is killed before. Recovery does not need this
+A snapshot may be written long after it was begun, or never if the broker is killed first. Recovery does not need this
 snapshot: it replays the batches from an older snapshot on, or from the first segment on. So a snapshot is never removed
 before a newer one is on disk. Only the removal of segments needs the snapshot as of the first offset that remains,
 because the batches before this offset can no longer be replayed afterwards. So `require` writes that snapshot if it is
@@ -36,11 +37,11 @@ Their state takes about 2 MB of memory, and more if the producers go on writing.
 """
 
 _LEAST_COUNTED: Final = 4_000
-"""The minimum cost of a snapshot, in producers, so that many small snapshots reach the limit, too."""
+"""The minimum number of producers that a snapshot counts as, so that many small snapshots reach the limit, too."""
 
 
 class _PendingSnapshot:
-    """The state of all producers as of an offset, which any thread can write once.
+    """The state of all producers as of an offset, which any thread may write, but only once.
 
     `sync`: whether the content is synced. `replaces`: the offset of an earlier snapshot, which is removed after the
     write.
@@ -141,7 +142,7 @@ class SnapshotWriter:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the unwritten snapshots exceed their limit; then no segment is rolled until some are written."""
+        """Whether the unwritten snapshots exceed their limit; if so, no segment is rolled until some are written."""
         return bool(self._pending) and sum(snapshot.cost for snapshot in self._pending.values()) > _MOST_PENDING
 
     def _collect(self) -> None:

@@ -1,8 +1,8 @@
 """Find offsets by timestamp (KIP-33, KIP-79, KIP-734): the first record not older than a timestamp, or the newest one.
 
-Owns the search through the indexes, the batch headers and the records of the matching batch. The search works in steps,
-because it may pass millions of headers. A batch that expands to a large size is decompressed in a worker thread, and
-only a few such batches are in memory at a time.
+A search goes through the indexes, the batch headers and the records of the matching batch. It works in steps, because
+it may pass millions of headers. A batch that expands to a large size is decompressed in a worker thread, and only a few
+such batches are in memory at a time.
 
 The log may change between two steps. No file is kept open during a pause. If segments were replaced or removed, the
 search starts again.
@@ -30,16 +30,16 @@ from .segment import LogSegment
 from .segments import LogSegments
 
 _HEADERS: Final = 300
-"""Batch headers that are read in one step, which takes about half a millisecond."""
+"""The number of batch headers that are read in one step, which takes about half a millisecond."""
 
 _RECORDS: Final = 500
-"""Records that are read in one step, which takes about half a millisecond."""
+"""The number of records that are read in one step, which takes about half a millisecond."""
 
 _ATTEMPTS: Final = 10
-"""How often a search is attempted if the log's segments change during it."""
+"""How often a search is attempted if the log's segments change during the search."""
 
 _LARGE_AT_A_TIME: Final = 2
-"""Number of large batches that may be in memory, expanded, at a time in this process."""
+"""The maximum number of large decompressed batches that are in this process's memory at a time."""
 
 _large = BoundedSemaphore(_LARGE_AT_A_TIME)
 
@@ -112,7 +112,7 @@ class TimestampSearch:
         )
 
     def _first_not_older(self, timestamp: int, start: int, limit: int) -> Steps[FoundRecord | None]:
-        """Do one attempt of `first_not_older`."""
+        """Make one attempt at the search of `first_not_older`."""
         for segment in list(self._segments.from_offset(start)):
             if segment.base_offset >= limit:
                 return None
@@ -138,7 +138,7 @@ class TimestampSearch:
         return None
 
     def _newest(self, start: int, limit: int) -> Steps[FoundRecord | None]:
-        """Do one attempt of `newest`."""
+        """Make one attempt at the search of `newest`."""
         if start >= limit:
             return None
         best: tuple[LogSegment, int, BatchHeader, int] | None = None
@@ -257,7 +257,7 @@ def _first_in_batch(
 def _newest_in_batch(
     segment: LogSegment, position: int, header: BatchHeader, start: int, threads: Threads | None
 ) -> Steps[int]:
-    """Find the largest timestamp of the records of a batch from offset `start` on; -1 if no record is left."""
+    """Find the largest timestamp among a batch's records from offset `start` on, or -1 if there are none."""
     newest = -1
     records = _records(segment, position, header, threads)
     try:

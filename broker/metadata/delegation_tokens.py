@@ -30,10 +30,10 @@ EXAMINED_AT_ONCE: Final = 200
 """The largest number of tokens that are examined, and removed if they have expired, in one turn of the event loop."""
 
 _HMAC_BYTES: Final = 64
-"""The length of a token's secret. A longer one is not looked up, because hashing it could take a long time."""
+"""The length of a token's secret. A longer secret is not looked up, because hashing it could take a long time."""
 
 NEXT_PORTION_S: Final = 0.1
-"""The time in seconds before the search examines the next tokens."""
+"""The pause in seconds before the search examines the next tokens."""
 
 
 class DelegationTokenManager:
@@ -155,7 +155,7 @@ class DelegationTokenManager:
         return renewed.expiry_timestamp
 
     async def expire(self, secret: bytes, principal: Principal, period_ms: int) -> int:
-        """Let the token expire after a period; a negative period removes it immediately, even if it has expired.
+        """Let the token expire after a period; a negative period removes the token immediately, even if it has expired.
 
         Return the new expiry when it is durable. Raises KafkaError as `renew` does.
         """
@@ -218,7 +218,7 @@ class DelegationTokenManager:
         return await asyncio.shield(computing)
 
     def proof(self, token_id: str) -> Proof | None:
-        """Return the identity that a token proves until it expires; None if it does not exist or has expired."""
+        """Return the identity that a token proves until its expiry; None if the token does not exist or has expired."""
         token = self._valid(token_id)
         if token is None:
             return None

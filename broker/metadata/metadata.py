@@ -68,7 +68,7 @@ class Metadata(Protocol):
 
     @property
     def partition_count(self) -> int:
-        """The number of partitions of all topics, including topics being created but not topics being deleted."""
+        """The number of partitions of all topics. Topics being created are included; topics being deleted are not."""
 
     @property
     def on_topic_changed(self) -> list[Callable[[Topic], Awaitable[None] | None]]:
@@ -127,7 +127,7 @@ class Metadata(Protocol):
         """Return a user's credential for a SCRAM mechanism, or None."""
 
     def scram_iterations(self, mechanism: str) -> Mapping[int, int]:
-        """Return how many credentials of a SCRAM mechanism there are for each iteration count."""
+        """Return the number of credentials of a SCRAM mechanism for each iteration count."""
 
     def has_room_for_user(self, user: str, limit: int) -> bool:
         """Return whether a user may get a credential without exceeding `limit` users, including those being stored."""
@@ -152,7 +152,7 @@ class Metadata(Protocol):
 
     @property
     def on_delegation_token_changed(self) -> list[Callable[[str], None]]:
-        """Callbacks that get the id of a delegation token that was set or removed, once the change is visible."""
+        """Callbacks that get the id of a token that was set or removed, once this change is visible."""
 
     def newest_delegation_token(self, token_id: str) -> DelegationToken | None:
         """Return a token with its pending changes applied, as the base of the next change.

@@ -58,7 +58,7 @@ def broker_config_record(broker: str, name: str, value: str | None) -> MetadataR
 
 
 def topic_record(topic: Topic) -> MetadataRecord:
-    """Return the record of a topic."""
+    """Return the record that stores a topic."""
     configs = [TopicConfigEntry(name, value) for name, value in sorted(topic.configs.items())]
     return (
         TopicMetadataKey(topic.topic_id),

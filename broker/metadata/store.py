@@ -176,12 +176,12 @@ class MetadataStore:
         return self.scram_users.get(user, {}).get(mechanism)
 
     def scram_iterations(self, mechanism: str) -> Mapping[int, int]:
-        """Return how many credentials of a SCRAM mechanism there are for each iteration count."""
+        """Return the number of credentials of a SCRAM mechanism for each iteration count."""
         return self._scram_iterations[mechanism]
 
     @property
     def partition_count(self) -> int:
-        """The number of partitions of all topics, including topics being created but not topics being deleted."""
+        """The number of partitions of all topics. Topics being created are included; topics being deleted are not."""
         return self._partitions + self._coming_partitions
 
     @property
@@ -211,7 +211,7 @@ class MetadataStore:
                 self._replay(record)
 
     def _check_fresh(self) -> None:
-        """Raise KafkaError if data exists without metadata, because topics and used producer ids are then lost."""
+        """Raise KafkaError if there is data but no metadata, because topics and used producer ids are then lost."""
         key = (METADATA_TOPIC, 0)
         if key in self._log_manager.lost or (other := self._log_manager.holdings(besides=key)) is not None:
             kept = "the checkpoints contain it" if key in self._log_manager.lost else f"{other} still exists"
@@ -324,10 +324,10 @@ class MetadataStore:
         return not (self._changes or self._drops or self._applying)
 
     async def settled(self) -> None:
-        """Wait until all changes are on disk and applied, and no deletion is running; any of them may have failed.
+        """Wait until all changes are on disk and applied, and no deletion is running. Some of these may have failed.
 
-        The dropping of a deleted topic's data begins when the deletion's record is on disk. When all data is dropped,
-        another record is written, and this method waits for that record, too.
+        A deleted topic's data is dropped after the deletion's record is on disk. When all data is dropped, another
+        record is written, and this method waits for that record, too.
         """
         while not self.is_settled:
             await asyncio.wait([*self._changes, *self._drops.values(), *self._applying.values()])
@@ -473,9 +473,9 @@ class MetadataStore:
     def _when_followed(
         self, key: bytes, change: asyncio.Future[T], tasks: Mapping[bytes, asyncio.Future[None]]
     ) -> asyncio.Future[T]:
-        """Return a future that is done when `change` and its follow-up work are done; its result is that of `change`.
+        """Return a future that is done when `change` and its follow-up work are done; it has the result of `change`.
 
-        `tasks` has the follow-up work by topic id or _BROKER: dropping a topic's data, or applying settings.
+        `tasks` contains the follow-up work by topic id or _BROKER: dropping a topic's data, or applying settings.
         """
         complete: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         complete.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -559,7 +559,7 @@ class MetadataStore:
     def create_acls(self, acls: Sequence[Acl]) -> asyncio.Future[None]:
         """Add access rules, some of which may already exist; the future is done when they are on disk and in effect.
 
-        A rule is recorded even if it exists, because its deletion may be on its way to the disk.
+        An existing rule is recorded again, because its deletion may already be on its way to the disk.
         """
         count = len(acls)
         self._coming_acls += count

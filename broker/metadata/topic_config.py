@@ -14,7 +14,7 @@ from ..log import LogConfig
 
 
 def _as_broker(name: str) -> Any:
-    """Declare a topic setting like the broker setting `name`. A topic that does not set it uses the broker's value."""
+    """Declare a topic setting like the broker setting `name`. A topic without this setting uses the broker's value."""
     return replace(BrokerConfig.rows[name], aliases=(), dynamic=False, synonyms=(name,))
 
 
@@ -97,7 +97,7 @@ class TopicConfig(Table):
 
 
 def broker_default(setting: Setting, broker: BrokerConfig) -> Any:
-    """Return the value that a topic setting has if the topic does not set it."""
+    """Return the value of a topic setting for topics that do not set it."""
     match setting.name:
         case "retention.ms":
             return broker.retention_ms

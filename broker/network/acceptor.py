@@ -24,19 +24,19 @@ from .handshake import first_message, shake_hands
 from .shared_limits import SharedLimits
 
 PAUSE_S: Final = 1.0
-"""Seconds until the next attempt to accept a connection after the system has refused one, as in asyncio's servers."""
+"""Seconds until the next attempt to accept a connection after an attempt has failed, as in asyncio's servers."""
 
 ACCEPTED_AT_ONCE: Final = 32
 """The number of waiting connections that are accepted before the event loop gets time for other tasks."""
 
 LEAST_TIMEOUT_S: Final = 1.0
-"""The least number of seconds that a handshake gets once the peer has begun it, however late that was."""
+"""The minimum number of seconds for a handshake once the peer has begun it, however late the peer began."""
 
 NO_CERTIFICATE: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
-"""OpenSSL's reason if a client has not sent the required certificate."""
+"""The reason that OpenSSL reports if a client has not sent the required certificate."""
 
 _OF_THE_PEER: Final = (errno.ECONNABORTED, errno.EPROTO, errno.EINTR)
-"""Errors that concern one connection, which is gone already."""
+"""Errors that concern a single waiting connection, which no longer exists."""
 
 
 class Acceptor:
@@ -134,7 +134,7 @@ class Acceptor:
         """Start `work`, which serves the connection of `peer` and adds its protocol object to `made`.
 
         The listener closes a connection that is registered. If `work` ends before that, the connection is closed here.
-        `counted` is the host towards whose limits the connection counts, None if it is not counted here.
+        `counted` is the host towards whose limits the connection counts, or None if the connection is not counted here.
         """
 
         def ended(task: asyncio.Task[None]) -> None:  # also runs if `work` is cancelled before it begins
@@ -161,7 +161,7 @@ class Acceptor:
             await asyncio.sleep(wait_s)
 
     def take_back(self) -> None:
-        """Stop counting the last accepted connection in the rates, because the limit of its own address refuses it."""
+        """Stop counting the last accepted connection in the rates, because its own address's limit has refused it."""
         now = self._loop.time()
         for rate in self._rates:
             rate.take_back(now)

@@ -47,10 +47,10 @@ TLS_READ_AHEAD: Final = 16 * 1024
 """Encrypted bytes that a TLS transport may read ahead while the connection does not read."""
 
 UNKNOWN_HOST: Final = "unknown"
-"""The host of a peer that has reset its connection before it was accepted. The system no longer tells its address."""
+"""The host of a peer that reset its connection before it was accepted. The system no longer knows the address."""
 
 LEAST_READ: Final = 16 * 1024
-"""The least number of bytes that a connection may read at once, even if it has no work left in its turn."""
+"""The minimum number of bytes that a connection may read at once, even if it has no work left in its turn."""
 
 
 class ConnectionOwner(Protocol):
@@ -70,7 +70,7 @@ class ConnectionOwner(Protocol):
         """Register the new connection, or refuse it by calling its `abort`."""
 
     def principal_of(self, connection: Any) -> Principal | None:
-        """Return the principal that the TLS connection of a client proves, or None if no mapping rule fits it."""
+        """Return the principal that the TLS connection of a client proves, or None if no mapping rule matches."""
 
     def new_login(self, connection: Connection) -> Login | None:
         """Return the login of a new connection; None without SASL."""
@@ -355,7 +355,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def give_up(self) -> None:
-        """Close the connection and cancel its requests, even one that must be carried out fully.
+        """Close the connection and cancel all of its requests, even one that must be carried out fully.
 
         The listener calls this when the broker is stopping and has waited long enough.
         """
@@ -405,7 +405,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def idle(self) -> bool:
-        """Whether no request is being executed, or the peer does not read its responses."""
+        """Whether the connection is idle: no request is being executed, or the peer does not read its responses."""
         return self._write_paused or not (self._pending or self._parked)
 
     @property
@@ -428,7 +428,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _has_muted_bytes(self) -> bool:
-        """Whether a request that has arrived, at least in part, waits for a quota."""
+        """Whether a request that has at least partly arrived is waiting for a quota."""
         return self._unmute is not None and len(self._buffer) > 0
 
     @property
@@ -562,7 +562,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _reserve(self, claim: int) -> bool:
-        """Reserve memory for `claim` bytes of buffer; return False while the reservation has to wait."""
+        """Reserve memory for `claim` bytes of buffer; return False if the reservation must wait."""
         if self._waiting_for_memory:
             return False
         if not self._listener.memory.reserve(self, claim - INITIAL_BYTES):
@@ -582,8 +582,8 @@ class Connection(asyncio.BufferedProtocol):
     def give_back(self) -> None:
         """Shrink the buffer to the bytes it holds, when memory for requests is short.
 
-        The buffer keeps its size while a running request still uses its frame. A connection that itself waits for
-        memory also gives back what it does not need at present.
+        The buffer keeps its size while a running request still uses its frame. A connection that is itself waiting for
+        memory also gives back the memory that it does not need now.
         """
         if self._processing:
             return
@@ -595,7 +595,7 @@ class Connection(asyncio.BufferedProtocol):
             self._reserve(self._buffer.claim)
 
     def frame_rate(self, now: float) -> float | None:
-        """Return the rate in bytes per second at which the current frame arrives, 0 if its bytes have stopped arriving.
+        """Return the rate in bytes per second at which the current frame arrives, or 0 if it has stopped arriving.
 
         Return None if no frame is arriving or if the frame began to arrive less than `GRACE_S` ago.
         """
@@ -667,7 +667,7 @@ class Connection(asyncio.BufferedProtocol):
         return usage.measured(self._dispatcher.conclude, *arguments)
 
     def mute(self, seconds: float) -> None:
-        """Execute no further request for `seconds`, because the client has used more than its quota (KIP-219)."""
+        """Stop executing requests for `seconds`, because the client has used more than its quota (KIP-219)."""
         if self._unmute is not None:
             if self._unmute.when() >= self._loop.time() + seconds:
                 return

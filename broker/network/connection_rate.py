@@ -26,7 +26,7 @@ class ConnectionRate:
         return self.quota != INT32_MAX
 
     def record(self, now: float) -> float:
-        """Count a new connection; return how many seconds its listener has to wait, at most one window."""
+        """Count a new connection; return how many seconds its listener must wait, which is at most one window."""
         self._rate.record(now, 1)
         return min(self._rate.wait_s(now, self.quota), self._window_s)
 

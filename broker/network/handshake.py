@@ -57,7 +57,7 @@ async def first_message(peer: socket.socket) -> None:
 
 
 def needed(arrived: bytes) -> int:
-    """Return how many bytes must have arrived before more of the first message can be read; 0 if it is complete.
+    """Return how many bytes must arrive before more of the first message can be read; 0 if the message is complete.
 
     Also return 0 if the bytes are not a handshake. Raises OSError as `first_message` does.
     """

@@ -42,7 +42,7 @@ class TlsSide(Protocol):
         """Return the context for a handshake that begins now."""
 
     def principal(self, connection: Any) -> Principal | None:
-        """Return the principal of a client that has shaken hands, or None if no mapping rule fits it."""
+        """Return the principal of a client after its handshake, or None if no mapping rule matches its subject."""
 
 
 class Listener:
@@ -87,7 +87,7 @@ class Listener:
         self._all_closed: asyncio.Event = asyncio.Event()
 
     def bind(self) -> None:
-        """Bind the listener's address. Afterwards `port` is the real port, to which nobody can connect yet.
+        """Bind the listener's address. Afterwards `port` is the real port. Clients cannot connect to it yet.
 
         Raises OSError.
         """
@@ -115,7 +115,7 @@ class Listener:
 
     @property
     def _needs_acceptor(self) -> bool:
-        """Whether an `Acceptor` is needed: the event loop's server neither delays connections nor knows TLS."""
+        """Whether an `Acceptor` is needed: for TLS, or to delay connections above a rate."""
         return self._tls is not None or any(rate.is_limited for rate in self._rates)
 
     def _start_acceptor(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
@@ -237,7 +237,7 @@ class Listener:
         self._close_idle_among(iter(list(self._connections)), loop)
 
     def _close_idle_among(self, connections: Iterator[Connection], loop: asyncio.AbstractEventLoop) -> None:
-        """Close the idle ones of `connections`, `SWEPT_AT_ONCE` in each turn of the event loop."""
+        """Close those of `connections` that are idle. Examine `SWEPT_AT_ONCE` in each turn of the event loop."""
         now = loop.time()
         idle_s = self.config.connections_max_idle_ms / 1000
         request_s = self.config.connection_request_idle_ms / 1000

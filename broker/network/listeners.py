@@ -68,7 +68,7 @@ class Listeners:
         self._checks: LoginChecks | None = None
 
     async def bind(self) -> None:
-        """Read the files of all listeners and bind their addresses. If one fails, none stays bound.
+        """Read the files of all listeners and bind their addresses. If one listener fails, release all addresses.
 
         Clients can connect only after `accept`, when every address is known. Raises ListenError if an address cannot be
         bound, and ConfigError if a setting or a file of TLS or SASL cannot be used.
@@ -214,7 +214,7 @@ class WatchedContext:
         return self._context
 
     def principal(self, connection: Any) -> Principal | None:
-        """Return the principal of a client that has shaken hands, or None if no mapping rule fits it."""
+        """Return the principal of a client after its handshake, or None if no mapping rule matches its subject."""
         return self._tls.principal(connection)
 
     async def start(self, interval_s: float) -> None:

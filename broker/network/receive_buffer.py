@@ -65,7 +65,7 @@ class ReceiveBuffer:
         self.pinned = False
 
     def __len__(self) -> int:
-        """Return the number of bytes received and not yet returned as a frame."""
+        """Return the number of bytes that were received but not yet returned as a frame."""
         return self._end - self._start
 
     @property
@@ -75,7 +75,7 @@ class ReceiveBuffer:
 
     @property
     def claim(self) -> int:
-        """The size in bytes that the buffer has or, if that is larger, needs for the frame that is arriving."""
+        """The buffer's size in bytes or, if it is larger, the size needed for the frame that is arriving."""
         return max(len(self._buffer), self._needed)
 
     @property
@@ -142,7 +142,7 @@ class ReceiveBuffer:
         return first
 
     def next_frame(self) -> memoryview | None:
-        """Return the next complete frame without its size field, None if there is none yet. Raises FrameSizeError."""
+        """Return the next complete frame without its size field, or None if none is ready. Raises FrameSizeError."""
         start = self._start
         held = self._end - start
         if held < SIZE_BYTES:

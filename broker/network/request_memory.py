@@ -27,7 +27,7 @@ CHECK_S: Final = 0.1
 """Seconds between two comparisons of the frames' rates while other frames wait for memory."""
 
 OVERTAKEN: Final = 16
-"""The number of large frames that are admitted before the longest waiting one is admitted, whether it fits or not."""
+"""After this many large frames, the one that has waited longest is admitted, whether it fits or not."""
 
 SMALL_SHARE: Final = 4
 SMALL_FRAMES: Final = 32
@@ -47,7 +47,7 @@ class MemoryHolder(Protocol):
         """Release buffer memory that is only kept for speed."""
 
     def frame_rate(self, now: float) -> float | None:
-        """Return the rate in bytes per second at which the current frame arrives, 0 if its bytes have stopped arriving.
+        """Return the rate in bytes per second at which the current frame arrives, or 0 if it has stopped arriving.
 
         Return None if no frame is arriving or if the frame began to arrive less than `GRACE_S` ago.
         """
@@ -57,7 +57,7 @@ class MemoryHolder(Protocol):
 
 
 _Waiting = tuple[bool, int, int, MemoryHolder]
-"""A place in the queue: whether no response was ever sent on the connection, bytes, sequence number, connection."""
+"""A place in the queue: (whether the connection was never sent a response, bytes, sequence number, connection)."""
 
 
 class RequestMemory:
@@ -74,9 +74,9 @@ class RequestMemory:
         self._large: set[MemoryHolder] = set()
         """The connections whose reservation is larger than a small frame."""
         self._admitted = 0
-        """How many large frames were admitted while others waited, since the longest waiting one was admitted."""
+        """The number of large frames admitted while others waited, since the longest-waiting frame was admitted."""
         self._beyond: MemoryHolder | None = None
-        """The connection whose large frame was admitted whether it fitted or not."""
+        """The connection whose large frame was admitted although it may not have fitted."""
         self._waiting: dict[bool, list[_Waiting]] = {True: [], False: []}
         self._places: dict[MemoryHolder, _Waiting] = {}
         self._numbers = itertools.count()

@@ -21,7 +21,7 @@ from .turns import LOGINS_PER_ROUND, Newcomers, TlsTurns, Turns
 
 @dataclass(frozen=True, slots=True)
 class ReachedLimit:
-    """A limit that a new connection exceeds: its name, and its value in connections."""
+    """A limit that a new connection exceeds: the limit's name, and its value as a number of connections."""
 
     name: str
     value: int

@@ -28,10 +28,10 @@ Before it resumes reading, the TLS protocol passes on more bytes than this, so t
 
 
 LOOK_S: Final = 0.005
-"""Seconds from the first to the second check whether a connection still executes what its peer sent before the end."""
+"""Seconds between the first two checks of whether a connection still executes what its peer sent before the end."""
 
 LONGEST_LOOK_S: Final = 1.0
-"""The time between two checks doubles up to this, because a connection may wait for a quota for a long time."""
+"""The maximum seconds between two checks. The time doubles up to this, because a wait for a quota may be long."""
 
 Progress: TypeAlias = Callable[[], tuple[bool, float]]
 """A function that returns whether requests that have arrived may still have to be executed, and the time of the last
@@ -83,7 +83,7 @@ class RecordLimit(asyncio.BufferedProtocol):
     Nothing is passed on while the peer is not reading: the TLS library answers some records by itself, for example each
     attempt to renegotiate in TLS 1.2, and its answers would pile up.
 
-    When the peer closes the socket's connection, the TLS protocol discards all bytes that have not been read from it
+    When the peer closes the socket's connection, the TLS protocol discards all bytes that the connection has not read
     yet. So the end is passed on only when `progress`, if given, shows that the connection has read and executed
     everything.
     """
@@ -109,7 +109,7 @@ class RecordLimit(asyncio.BufferedProtocol):
         self._peer_reads = True
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the memory into which the event loop reads; it is that of the TLS protocol if nothing is held."""
+        """Return the memory into which the event loop reads; if nothing is held, the TLS protocol's memory."""
         if self._held:
             self._view = memoryview(bytearray(SPARE))
         else:

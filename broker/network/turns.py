@@ -26,14 +26,14 @@ ROUND_WORK: Final = 1024 * 1024
 """The work per round that all competing connections share."""
 
 LEAST_SHARE: Final = 64 * 1024
-"""The least work that a connection may do in a turn; with less, switching turns would cost more than the work itself.
+"""The minimum work that a connection may do in a turn; with less, switching turns would cost more than the work itself.
 """
 
 LONE_TURN_WORK: Final = 2 * 1024 * 1024
 """The work that a connection may do in one turn if no other connection has been active for `CONTENTION_S`."""
 
 TURN_S: Final = 0.002
-"""The seconds after which a connection executes no further request in the same turn."""
+"""The number of seconds after which a connection's turn ends."""
 
 CONTENTION_S: Final = 0.1
 
@@ -41,13 +41,13 @@ LOGIN_WORK: Final = 64 * 1024
 """The work that a connection may do in one turn before its client has logged in."""
 
 LOGINS_PER_ROUND: Final = 8
-"""The number of connections without a login that have a turn in the same round of the event loop."""
+"""The number of connections without a login that have a turn in one round of the event loop."""
 
 HANDSHAKE_STEPS_PER_ROUND: Final = 1
-"""The number of steps of TLS handshakes in the same round. One step takes the broker up to about a millisecond."""
+"""The number of TLS handshake steps in one round. A step takes the broker up to about a millisecond."""
 
 RECORDS_PER_ROUND: Final = 64
-"""The number of TLS records decrypted in the same round. A record that changes a key takes up to 35 microseconds."""
+"""The number of TLS records decrypted in one round. A record that changes a key takes up to 35 microseconds."""
 
 RECORDS_PER_TURN: Final = 16
 """The number of TLS records that are decrypted in one turn of a connection, once connections wait for turns."""
@@ -67,7 +67,7 @@ class Turns:
         self._counted_until = 0.0
 
     def begin(self, connection_id: int, left: int, since: float, now: float) -> int:
-        """Begin a turn at event loop time `now`; return the work it may do. With 0 or less, the connection must wait.
+        """Begin a turn at event loop time `now`; return the work it may do. At 0 or less, the connection must wait.
 
         `left` is the unused work of the previous turn, which began at `since`; it is negative if that turn did too
         much.
@@ -82,7 +82,7 @@ class Turns:
         return min(left + share * int((now - since) / ROUND_S), 0) + share
 
     def used_up(self, connection_id: int) -> None:
-        """Record that the connection has more work than its turn allowed."""
+        """Record that the connection still had work when its turn ended."""
         self._busy.add(connection_id)
 
     def _count_anew(self, now: float) -> None:

@@ -39,7 +39,7 @@ MAX_BUDGETS: Final = 10_000
 
 
 class _ClientBudget(Budget):
-    """The budget of one client for one kind of record, and the number of records suppressed since its last line."""
+    """A client's budget for one kind of record, and the number of such records suppressed since the last line."""
 
     __slots__ = ("suppressed",)
 
@@ -55,8 +55,8 @@ class AuditLog:
         """Create an audit log.
 
         `level` is OFF, DENIED (denied operations and refused logins) or ALL. `lines_per_second` limits the lines of
-        each client and kind, 0 for no limit. Lines go to the file `location` after `open`, or to `log` if `location` is
-        empty.
+        each client and kind, or 0 for no limit. Lines go to the file `location` after `open`, or to `log` if `location`
+        is empty.
         """
         self.records_denied = level != OFF
         self.records_allowed = level == ALL
@@ -90,7 +90,7 @@ class AuditLog:
         name: str,
         rule: str,
     ) -> None:
-        """Record that an operation, which a request of `api` required, was allowed or denied by a rule."""
+        """Record that a rule has allowed or denied an operation that a request of `api` requires."""
         if not (self.records_allowed if allowed else self.records_denied):
             return
         event = "access_allowed" if allowed else "access_denied"
@@ -113,7 +113,7 @@ class AuditLog:
     ) -> None:
         """Record that a client has proved its identity; the mechanism SSL stands for a certificate.
 
-        `token_id` is the id of the delegation token that has proved the identity, None without a token.
+        `token_id` is the id of the delegation token that has proved the identity, or None without a token.
         """
         if self.records_allowed:
             who = {"principal": principal, "host": host, "mechanism": mechanism, "listener": listener}

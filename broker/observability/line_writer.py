@@ -171,7 +171,7 @@ def _opened(path: str) -> int:
 
 
 def own_copy(descriptor: int) -> int | None:
-    """Return a copy of the descriptor that no other code closes, or None if the descriptor is not open."""
+    """Return a duplicate of the descriptor that no other code closes, or None if the descriptor is not open."""
     with contextlib.suppress(OSError):
         return os.dup(descriptor)
     return None

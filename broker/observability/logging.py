@@ -28,7 +28,7 @@ MAX_VALUE: Final = 4096
 MAX_TRACEBACK: Final = 16_384
 MAX_LINE: Final = 32_768
 BURST_S: Final = 10
-"""An event that has been quiet for this many seconds may write the lines of all these seconds at once."""
+"""After this many seconds without lines, an event may write the lines of all these seconds at once."""
 MAX_EVENTS: Final = 1000
 STANDARD_ERROR: Final = 2
 
@@ -38,7 +38,7 @@ EventDict = MutableMapping[str, Any]
 class Budget:
     """The number of lines that may be written now.
 
-    It grows at a rate per second, up to the number of lines for `BURST_S` seconds.
+    The number grows by a rate per second, up to the number of lines for `BURST_S` seconds.
     """
 
     __slots__ = ("_left", "_since")
@@ -109,7 +109,7 @@ class _Lines:
 
 
 _notices: list[tuple[EventRate, Any]] = []
-"""The rate and the renderer of the logger that was created last for stderr."""
+"""The rate and the renderer of the logger that was last created for stderr."""
 
 
 @cache
@@ -243,7 +243,7 @@ class _Renderer:
 
 
 class StandardLogging(logging.Handler):
-    """A handler that passes on to the broker's log what libraries log with Python's `logging`."""
+    """A handler that passes the log records of libraries, from Python's `logging`, on to the broker's log."""
 
     def __init__(self, log: Any) -> None:
         super().__init__()

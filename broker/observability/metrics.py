@@ -1,4 +1,4 @@
-"""Count the metrics that one table defines; Prometheus' text format and docs/metrics.md are made from the same table.
+"""Count the metrics that one table defines. Prometheus' text format and docs/metrics.md come from the same table.
 
 A `Metrics` object owns the numbers of one broker. Counting updates a dict. prometheus-client, whose import costs time
 and memory, is loaded only when metrics are read (`registry`, `exposition`). It reads the numbers through a collector in
@@ -29,7 +29,7 @@ class Kind(Enum):
 
 
 class Metric(NamedTuple):
-    """One metric of the table; a counter's name ends in `_total`, a histogram's name in its unit."""
+    """One metric of the table; a counter's name ends in `_total`, and a histogram's name ends in its unit."""
 
     name: str
     kind: Kind
@@ -240,7 +240,8 @@ do not make a broker unhealthy; the log names them. `oncelog health` checks over
 broker answers, that its data directory has not failed and that the small write succeeds. It does not check flushes.
 
 Each event that a metric counts (a fence, an abort, an expiry, a wait, a refusal) is also a line in the log. The line
-has the reason, the client that caused the event (id and host), the request, and the producer's epochs before and after.
+contains the reason, the client that caused the event (id and host), the request, and the producer's epochs before and
+after the event.
 Beyond `logging.max.lines.per.second`, lines of one event are suppressed and counted; the metrics still count every
 event. Waits up to 100 ms are normal, and are logged at level debug.
 

@@ -18,7 +18,7 @@ from ..scheduling.steps import Steps, run_at_once, waited
 from .unused_log import UnusedLog
 
 FIRST_LEADER_EPOCH: Final = 0
-"""The leader epoch of a new partition. It never changes, because one broker always leads all partitions."""
+"""The leader epoch of a new partition. The epoch never changes, because one broker always leads all partitions."""
 
 UNUSED: Final = UnusedLog(FIRST_LEADER_EPOCH)
 """The log of all partitions that were never used."""
@@ -30,9 +30,9 @@ OPENING_WORK: Final = 250
 class Partition:
     """A partition of a topic in the metadata. If the partition is offline, `log` raises KAFKA_STORAGE_ERROR.
 
-    `find_log` returns the partition's log, None if it was never used. `open_log` returns the log, or steps that return
-    it, and creates it if the partition was never used. `leader_epoch` is at least that of the newest batch in the log:
-    a log that Apache Kafka has written may contain epochs above `FIRST_LEADER_EPOCH`.
+    `find_log` returns the partition's log, or None if it was never used. `open_log` returns the log, or steps that
+    return it, and creates it if the partition was never used. `leader_epoch` is at least that of the newest batch in
+    the log: a log that Apache Kafka has written may contain epochs above `FIRST_LEADER_EPOCH`.
     """
 
     __slots__ = ("_find", "_log", "_open", "_opening", "index", "leader_epoch", "topic", "topic_id")
@@ -67,7 +67,7 @@ class Partition:
 
     @property
     def readable(self) -> Log | UnusedLog:
-        """The partition's log, or an empty one if the partition was never used. No log is created.
+        """The partition's log or, if the partition was never used, an empty log that is not stored.
 
         Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted. Raises KAFKA_STORAGE_ERROR if the
         partition is offline, or if it was never used and the data directory has failed.

@@ -1,7 +1,7 @@
 """Find the partitions that this broker leads, and append transaction markers to them.
 
-Owns the map from (topic, index) to Partition. Follows the metadata: applies new topic settings, and deletes the
-partitions of deleted topics. Makes no decisions about transactions or groups.
+This module keeps the map from (topic, index) to Partition. It follows the metadata: it applies new topic settings, and
+deletes the partitions of deleted topics. It makes no decisions about transactions or groups.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ReplicaManager:
     def __init__(self, config: BrokerConfig, log_manager: Logs, metadata: Metadata, clock: Clock, logger: Any) -> None:
         self.offsets_owner: OffsetsOwner | None = None
         self.decompression_slots = asyncio.Semaphore(config.max_concurrent_decompressions)
-        """Held while a producer's large batch is decompressed and checked in slices."""
+        """The slots that limit how many large batches of producers are decompressed and checked at a time."""
         self._config = config
         self._log_config = lru_cache(maxsize=_KNOWN_LOG_CONFIGS)(
             lambda own, internal: log_config(config, dict(own), internal=internal)
@@ -76,7 +76,7 @@ class ReplicaManager:
         """The partitions that were used, by topic name and index."""
         self._strays: set[str] = set()
         self._beyond_deletion: defaultdict[str, list[int]] = defaultdict(list)
-        """The partitions that were on disk at the start although the record of their topic's deletion has fewer.
+        """The partitions on disk at the start whose index is too high for the topic in the record of its deletion.
 
         The indexes of the partitions are given by topic name.
         """
@@ -120,7 +120,7 @@ class ReplicaManager:
                 self._log_manager.forget(key)
 
     def _find_unknown(self, deleting: Mapping[str, Topic]) -> None:
-        """Find the partitions on disk, damaged ones included, that neither their topic nor its deletion has."""
+        """Find the partitions on disk, even damaged ones, that neither the metadata nor a topic's deletion contains."""
         on_disk = [(log.topic, log.partition) for log in self._log_manager.logs()]
         for name, index in (*on_disk, *self._log_manager.offline):
             topic = deleting.get(name) or self._metadata.topic(name)
@@ -177,7 +177,7 @@ class ReplicaManager:
         return topic
 
     def _find_log(self, partition: Partition) -> Log | None:
-        """Return the partition's log, None if the partition was never used.
+        """Return the partition's log, or None if the partition was never used.
 
         Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted. Raises KAFKA_STORAGE_ERROR if the
         partition is offline, or if it was never used and the data directory has failed.
@@ -215,8 +215,8 @@ class ReplicaManager:
     def unflushed(self, topic: str, index: int, producer_id: int) -> asyncio.Future[None] | None:
         """Return None if the producer's last batch in the partition is durable, else a future to await.
 
-        Shield the future, because others may wait for it. Raise KafkaError KAFKA_STORAGE_ERROR if the batch may be lost
-        because the log has failed, NOT_LEADER_OR_FOLLOWER if the log is closed because the broker is stopping, and
+        Shield the future, because other callers may await it. Raise KafkaError KAFKA_STORAGE_ERROR if the batch may be
+        lost because the log has failed, NOT_LEADER_OR_FOLLOWER if the log is closed because the broker is stopping, and
         UNKNOWN_TOPIC_OR_PARTITION if the partition is being deleted; the future fails with the same errors.
         """
         try:
@@ -268,7 +268,7 @@ class ReplicaManager:
                 yield log
 
     def size_on_disk(self, topic: str, index: int) -> int | None:
-        """Return the size of a partition in bytes: 0 if it was never used, None if it is offline.
+        """Return the size of a partition in bytes: 0 if it was never used, or None if it is offline.
 
         A damaged partition that can be read up to the damage has a size, too. The partition must exist.
         """
@@ -291,12 +291,12 @@ class ReplicaManager:
     # ---- following the metadata
 
     def _topic_changed(self, topic: Topic) -> Coroutine[Any, Any, None] | None:
-        """Apply the topic's new settings to its logs; return a coroutine for the rest, None if nothing is left."""
+        """Apply the topic's new settings to its logs; return a coroutine for the rest, or None if nothing is left."""
         applying = self._apply_config(topic)
         return None if run_slice(applying) is not None else run_in_slices(applying)
 
     def _defaults_changed(self) -> Coroutine[Any, Any, None] | None:
-        """Apply the broker's new settings to all logs; return a coroutine for the rest, None if nothing is left."""
+        """Apply the broker's new settings to all logs; return a coroutine for the rest, or None if nothing is left."""
         self._log_config.cache_clear()
         applying = self._apply_defaults()
         return None if run_slice(applying) is not None else run_in_slices(applying)
@@ -326,7 +326,7 @@ class ReplicaManager:
             yield 2 * len(part)
 
     def _topic_deleted(self, topic: Topic) -> Coroutine[Any, Any, None] | None:
-        """Forget the topic's partitions; return a coroutine that deletes their data, None if they have no data."""
+        """Forget the topic's partitions; return a coroutine that deletes their data, or None if they have no data."""
         self._leader_epochs.pop(topic.name, None)
         looking = self._held(topic, self._partitions.pop(topic.name, {}))
         finished = run_slice(looking)

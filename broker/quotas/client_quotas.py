@@ -37,12 +37,12 @@ from .settings import QuotaSettings
 REMEMBERED: Final = 10_000
 """The number of clients whose use is remembered. The client that has been quiet for the longest is forgotten.
 
-Client ids that begin with the same `MAX_NAME_CHARACTERS` count as one, because they are in memory. None of them can
-have a quota of its own.
+Client ids that begin with the same `MAX_NAME_CHARACTERS` characters count as one, because they are kept in memory. None
+of them can have a quota of its own.
 """
 
 _EXEMPT: Final = {"SaslHandshake", "SaslAuthenticate", "WriteTxnMarkers"}
-"""APIs that no quota limits, as in Kafka."""
+"""The APIs to which no quota applies, as in Kafka."""
 
 _Use: TypeAlias = tuple[str, str | None, str | None]
 """A quota's key, and the user and the client id that share the quota; None stands for all users or client ids."""
@@ -69,7 +69,7 @@ class _Meter(Generic[MeasureT]):
 class _Client:
     """The quotas that limit a client; None where there is no limit.
 
-    These are valid until `ClientQuotas` has another version than `version`.
+    They are valid as long as `ClientQuotas` has the same `version`.
     """
 
     __slots__ = ("bytes_read", "bytes_written", "mutations", "time", "version")
@@ -95,7 +95,7 @@ class Usage:
         self._client, self._is_fetch, self._now, self._mute = client, is_fetch, now, mute
 
     def measured(self, work: Callable[P, ResultT], *arguments: P.args, **named: P.kwargs) -> ResultT:
-        """Call `work` and charge the client with its time, and with the time of a coroutine that it returns."""
+        """Call `work`. Charge the client with its running time and with that of the coroutine, if it returns one."""
         begun = self._now()
         try:
             result = work(*arguments, **named)
@@ -145,7 +145,7 @@ class Usage:
             self.wait_for(meter.wait_s(now))
 
     def tell(self, response: Response) -> None:
-        """State the time to wait in the response."""
+        """Put the time to wait into the response."""
         if self.wait_s and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = math.ceil(self.wait_s * 1000)
 
@@ -267,7 +267,7 @@ class ClientQuotas:
         *,
         unit: float = 1.0,
     ) -> _Meter[MeasureT] | None:
-        """Return the quota `key` that applies to a client, None if none does.
+        """Return the quota `key` that applies to a client, or None if none does.
 
         The returned object measures the total use of all clients that share the quota.
         """

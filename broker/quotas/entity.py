@@ -32,24 +32,24 @@ _LARGEST: Final = {
 """The largest values of the quotas that are whole numbers."""
 
 _LEAST: Final = {REQUEST_PERCENTAGE: 0.0001, CONTROLLER_MUTATION_RATE: 0.0001}
-"""The least values of the quotas that can be fractions. The least value of all other quotas is 1.
+"""The lowest values of the quotas that can be fractions. The lowest value of all other quotas is 1.
 
 A smaller value would only make the clients wait for days.
 """
 
 _KEYS_OF_CLIENTS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
 _EPSILON: Final = 1e-6
-"""How far a float may differ from a whole number to be accepted as one, as in Kafka."""
+"""The maximum difference between a float and a whole number at which the float is accepted as whole, as in Kafka."""
 
 MAX_PAIRS: Final = 3
 """The largest number of (type, name) pairs in an entity: one each of user, client-id and ip."""
 
 MAX_NAME_CHARACTERS: Final = 1000
-"""The longest name of a user or client id that may have a quota, because all quotas are kept in memory."""
+"""The maximum length of a user name or client id with a quota. All quotas are kept in memory."""
 
 
 def quota_entity(pairs: Iterable[tuple[str, str | None]]) -> QuotaEntity:
-    """Return the entity of these types and names. Raises ValueError that says what is wrong with them.
+    """Return the entity of these types and names. Raises a ValueError that says what is wrong.
 
     An address is spelled as in Kafka. The name of a host is refused, because looking it up would take time.
     """

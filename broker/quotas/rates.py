@@ -7,17 +7,17 @@ from collections import deque
 from typing import Final
 
 LEAST_S: Final = 0.001
-"""The shortest throttle time in seconds, because responses state it in whole milliseconds."""
+"""The shortest throttle time in seconds, because responses state the time in whole milliseconds."""
 
 MOST_S: Final = ((1 << 31) - 1) / 1000
-"""The longest throttle time in seconds, about 25 days, because responses state it in milliseconds as an int32."""
+"""The longest throttle time in seconds, about 25 days, because responses state the time in milliseconds as an int32."""
 
 _LEAST_QUOTA: Final = sys.float_info.min
-"""The least number by which others are divided. An earlier release may have stored a quota that is almost 0."""
+"""The smallest divisor, because an earlier release may have stored a quota that is almost 0."""
 
 
 def _wait_s(missing: float, quota: float) -> float:
-    """Return how long it takes until `quota` (per second) has made up for what is `missing`."""
+    """Return how many seconds a `quota` per second needs to make up for the amount `missing`."""
     return min(max(missing / max(quota, _LEAST_QUOTA), LEAST_S), MOST_S)
 
 
@@ -59,12 +59,12 @@ class WindowedRate:
         return elapsed + max(missing, 0) * self._window_s
 
     def left(self, now: float, quota: float) -> float:
-        """Return how much more may be used until `quota` (per second) is exceeded, or a negative number if it is."""
+        """Return how much may be used before `quota` (per second) is exceeded; negative if it is exceeded already."""
         measured_s = self._measured_s(now)
         return quota * measured_s - self._total
 
     def wait_s(self, now: float, quota: float) -> float:
-        """Return how long the client has to wait, 0 if it has used no more than `quota` per second."""
+        """Return how long the client has to wait, or 0 if it has used no more than `quota` per second."""
         left = self.left(now, quota)
         return _wait_s(-left, quota) if left < 0 else 0.0
 
@@ -93,6 +93,6 @@ class TokenBucket:
         self._tokens = self._refill(now, quota) - amount
 
     def wait_s(self, now: float, quota: float) -> float:
-        """Return how long the client has to wait for tokens, 0 if it need not."""
+        """Return how long the client has to wait for tokens, or 0 if it need not wait."""
         tokens = self._refill(now, quota)
         return _wait_s(-tokens, quota) if tokens < 0 else 0.0

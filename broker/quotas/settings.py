@@ -11,17 +11,21 @@ class QuotaSettings(Table):
     quota_window_num: int = integer(
         11,
         at_least(2),
-        doc="The number of windows over which the use of a quota is measured. A client that was idle may at once use"
-        " the quota of all windows but one.",
+        doc="The number of windows over which the use of a quota is measured. A client that was idle may"
+        " immediately use the quota of all windows but one.",
     )
-    quota_window_size_seconds: int = integer(1, at_least(1), doc="The length of such a window in seconds.")
+    quota_window_size_seconds: int = integer(
+        1, at_least(1), doc="The length in seconds of a window over which the use of a quota is measured."
+    )
     controller_quota_window_num: int = integer(
         11,
         at_least(1),
         doc="The number of windows whose quota of changed partitions (`controller_mutation_rate`) a client may use at"
         " once.",
     )
-    controller_quota_window_size_seconds: int = integer(1, at_least(1), doc="The length of such a window in seconds.")
+    controller_quota_window_size_seconds: int = integer(
+        1, at_least(1), doc="The length in seconds of a window of controller.quota.window.num."
+    )
     max_client_quotas: int = integer(
         10000,
         at_least(0),

@@ -2,8 +2,8 @@
 
 A timeout means that a client sent nothing in time. If the process was not running for a while (a stopped process, a
 paused machine, a blocked event loop), requests that arrived in time may still be in the sockets, and the event loop
-runs due timers before it reads them. Therefore a timer that is due first lets the event loop read all sockets once. If
-it fires late, requests may also still be on their way, so it waits somewhat longer.
+runs due timers before it reads them. Therefore a due timer does not fire until the event loop has read all sockets
+once. If it fires late, requests may also still be on their way, so it waits somewhat longer.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 LATE_S: Final = 0.05
-"""A timer that fires later than this shows that the process was held up."""
+"""If a timer fires more than this many seconds late, the process was held up."""
 
 AFTER_DELAY_S: Final = 0.1
 """Seconds for which the timers wait if one of them fires late."""
 
 STANDSTILL_S: Final = 1.0
-"""A timer that fires later than this shows that the process stood still, which is logged."""
+"""If a timer fires more than this many seconds late, the process stood still. This is logged."""
 
 AFTER_STANDSTILL_S: Final = 0.5
 """Seconds for which the timers wait after a standstill."""
@@ -32,10 +32,10 @@ class PatientTimers:
     def __init__(self, logger: Any) -> None:
         self._logger = logger
         self._read_at = -math.inf
-        """The event loop time at which all sockets were read, or will have been, after the last late timer."""
+        """The event loop time at which all sockets have been, or will have been, read after the last late timer."""
 
     def call_at(self, at: float, action: Callable[[], object]) -> PatientTimer:
-        """Call `action` on the running event loop when its time is `at` and the sockets have been read since."""
+        """Call `action` when the running event loop's time has reached `at` and the sockets have been read since."""
         return PatientTimer(self, at, action)
 
     def _wait_s(self, due: float, now: float) -> float:
@@ -72,7 +72,7 @@ class PatientTimer:
         self._handle: asyncio.Handle = self._loop.call_at(due, self._fire)
 
     def cancel(self) -> None:
-        """Cancel the timer, so that the action is not called. Do nothing if it has already been called."""
+        """Cancel the timer, unless its action has already been called."""
         self._handle.cancel()
 
     def _fire(self) -> None:

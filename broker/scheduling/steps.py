@@ -86,7 +86,7 @@ def _without_repetitions(keys: Iterable[OrderedT]) -> Iterator[OrderedT]:
 
 
 def waited(future: asyncio.Future[ResultT]) -> Steps[ResultT]:
-    """Wait for `future` and return its result or raise its exception. The future is never cancelled by the steps."""
+    """Wait for `future` and return its result or raise its exception. The steps never cancel the future."""
     while not future.done():
         yield future
     return future.result()

@@ -1,8 +1,8 @@
 """Tell a peer why its TLS handshake has failed: send the alert that the TLS library has prepared (RFC 8446, section 6).
 
-After a failure, asyncio and uvloop close the connection without sending the alert. But whenever the handshake waits for
-more bytes, they first send what is ready. So after a failure, an `AlertingObject` reports that it waits for more bytes,
-and calls the function in `failed` with the error. That function ends the handshake. From the alert, clients know at
+After a failure, asyncio and uvloop close the connection without sending the alert. But before they wait for more bytes
+of a handshake, they send what is ready. After a failure, an `AlertingObject` therefore reports that it needs more
+bytes, and calls the function in `failed` with the error. That function ends the handshake. The alert shows clients at
 once that another attempt is useless.
 """
 
@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from typing import Any
 
 failed: ContextVar[Callable[[ssl.SSLError], None]] = ContextVar("failed")
-"""Called with the error when a handshake that began in this context fails."""
+"""The function to call with the error when a handshake that began in this context fails."""
 
 
 class AlertingObject(ssl.SSLObject):

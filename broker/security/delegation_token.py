@@ -1,4 +1,4 @@
-"""Define a delegation token (KIP-48), who may do what with it, and when it expires. Pure functions of token and time.
+"""Define delegation tokens (KIP-48), what clients may do with them, and when they expire. All functions are pure.
 
 Kafka's rules: the owner, the requester and the renewers of a token may see it; only the owner and the renewers may
 renew it or let it expire. The token itself holds no secret. Times are in ms since the epoch.
@@ -62,5 +62,5 @@ def issued(
 
 
 def shorter(limit_ms: int, asked_ms: int) -> int:
-    """Return the requested period in ms, at most `limit_ms`. A period that is not positive means `limit_ms`."""
+    """Return the requested period in ms, limited to `limit_ms`. A period that is not positive means `limit_ms`."""
     return min(limit_ms, asked_ms) if asked_ms > 0 else limit_ms

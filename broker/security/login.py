@@ -32,7 +32,7 @@ from ...protocol.messages.sasl_handshake import SaslHandshakeRequest
 from ...protocol.schema import Buffer
 
 REPEATED_LOGIN_S: Final = 1.0
-"""The least time in seconds between two logins of one connection, as in Kafka."""
+"""The minimum time in seconds between two logins of one connection, as in Kafka."""
 
 _API_VERSIONS: Final = ApiVersionsRequest.spec.key
 _HANDSHAKE: Final = SaslHandshakeRequest.spec.key
@@ -59,7 +59,7 @@ class LoginNotChecked(LoginRefused):
 class Proof:
     """The result of a mechanism: the client's identity, and for how many ms the proof is valid (None: no limit).
 
-    `token_id` is the id of the delegation token that has proved the identity (KIP-48), None without a token.
+    `token_id` is the id of the delegation token that has proved the identity (KIP-48), or None without a token.
     """
 
     principal: Principal
@@ -83,7 +83,7 @@ class LoginRules:
     """The rules for the logins of one listener.
 
     `mechanisms` has, for each enabled mechanism, a function that makes its exchange for a client address. `session_ms`
-    is the longest session, 0 for no limit. `failure_delay_s` is the delay before the response to a refused login.
+    is the longest session, or 0 for no limit. `failure_delay_s` is the delay before the response to a refused login.
     """
 
     mechanisms: Mapping[str, Callable[[str], Mechanism]]
@@ -99,10 +99,10 @@ class LoginOwner(Protocol):
         """The client's address, without port."""
 
     def login_begins(self) -> None:
-        """Record that the client has chosen a mechanism. Also called when it begins to log in again."""
+        """Record that the client has chosen a mechanism, in its first or in a repeated login."""
 
     def logged_in(self, principal: Principal) -> None:
-        """Record that the client has proved its identity. Also called when it logs in again."""
+        """Record that the client has proved its identity, in its first or in a repeated login."""
 
     def login_refused(self, mechanism: str, why: str) -> None:
         """Record that a login has failed. The connection is closed after the response to the client."""
@@ -116,11 +116,11 @@ class Login:
         self.rules = rules
         self.principal = ANONYMOUS
         self.token_id: str | None = None
-        """The id of the delegation token with which the client has logged in, None without a token."""
+        """The id of the delegation token with which the client has logged in, or None without a token."""
         self.mechanism = ""
         """The name of the chosen mechanism."""
         self.admits_until = -math.inf
-        """Until this time every request is admitted; after it, `problem` decides about each request."""
+        """Until this time, every request is admitted. Afterwards, `problem` decides about each request."""
         self.takes_bare_messages = False
         """Whether the next frame is a message of the mechanism without a request header."""
         self._owner, self._now = owner, now
@@ -160,7 +160,7 @@ class Login:
                 raise KafkaError(
                     ErrorCode.ILLEGAL_SASL_STATE,
                     "A repeated login needs version 1 of SaslHandshake: after version 0, messages have no request"
-                    " headers, so they cannot be told from other requests.",
+                    " headers, so they cannot be distinguished from requests.",
                 )
             if self.admits_until == math.inf:
                 raise KafkaError(

@@ -77,7 +77,7 @@ class ListenerLogins:
         log: Any,
         tokens: TokenLogins | None = None,
     ) -> LoginRules:
-        """Read files and keys, and return the rules. Raises ConfigError that names the setting and the file.
+        """Read files and keys, and return the rules. Raises a ConfigError that names the setting and the file.
 
         `tokens` is None if delegation tokens are off.
         """
@@ -139,5 +139,5 @@ class ListenerLogins:
 
 
 def _for_any_host(make: Callable[[], Mechanism]) -> Callable[[str], Mechanism]:
-    """Return a function that takes a client's address, ignores it and makes an exchange."""
+    """Return a function that makes an exchange for any client address."""
     return lambda _: make()

@@ -67,8 +67,8 @@ class OAuthExchange:
     async def answer(self, message: bytes) -> bytes:
         """Take the client's message and return the broker's.
 
-        If the client's token is refused, the returned message says so, and the next call raises LoginRefused. Raises
-        LoginNotChecked if too many logins wait.
+        If the client's token is refused, the returned message reports the refusal, and the next call raises
+        LoginRefused. Raises LoginNotChecked if too many logins wait.
         """
         if self._problem is not None:
             raise LoginRefused(_REFUSAL.decode(), self._problem)
@@ -131,7 +131,7 @@ def _parsed(message: bytes) -> tuple[str, str]:
     pairs = dict(pair.split(b"=", 1) for pair in found[2].split(b"\x01") if pair)
     token = _TOKEN.fullmatch(pairs.get(b"auth", b""))
     if token is None:
-        raise LoginRefused("", "the message has no signed token (auth=Bearer, then a JWT)")
+        raise LoginRefused("", "the message contains no signed token (auth=Bearer, then a JWT)")
     try:
         return (found[1] or b"").decode(), token[1].decode("ascii")
     except UnicodeDecodeError:

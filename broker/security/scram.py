@@ -30,7 +30,7 @@ class ScramUsers(Protocol):
         """Return a user's credential for a SCRAM mechanism, or None."""
 
     def scram_iterations(self, mechanism: str) -> Mapping[int, int]:
-        """Return how many credentials of a SCRAM mechanism there are for each iteration count."""
+        """Return the number of credentials of a SCRAM mechanism for each iteration count."""
 
 
 class TokenLogins(Protocol):
@@ -95,7 +95,7 @@ class ScramExchange:
         return proof
 
     def _kind(self, user: ScramUser) -> str:
-        """Return whether the client has named a user or a token.
+        """Return, in words, what the client has named: a user or a token.
 
         This is for the broker's log only: a response must not reveal which tokens exist.
         """

@@ -185,7 +185,7 @@ class SecuritySettings(Table):
     )
     sasl_oauthbearer_sub_claim_name: str = text(
         "sub",
-        doc="The claim of a token that has the name of the user, which becomes the principal.",
+        doc="The claim of a token that contains the name of the user, which becomes the principal.",
         per_listener=True,
     )
     sasl_server_max_receive_size: int = integer(
@@ -220,7 +220,7 @@ class SecuritySettings(Table):
     )
     plain_users_location: str = text(
         "",
-        doc="The file with the users of PLAIN. Each line has a name, a colon and a salted hash of the password, and"
-        " `oncelog user hash NAME` makes it. The broker reads the file again when it changes.",
+        doc="The file with the users of PLAIN. Each line consists of a name, a colon and a salted hash of the password;"
+        " `oncelog user hash NAME` prints such a line. The broker reads the file again when it changes.",
         per_listener=True,
     )

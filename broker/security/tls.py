@@ -79,7 +79,7 @@ class ListenerTls:
             )
 
     def principal(self, connection: ssl.SSLObject | ssl.SSLSocket) -> Principal | None:
-        """Return the principal of a client: ANONYMOUS if it has no certificate, None if no mapping rule fits it."""
+        """Return the principal of a client: ANONYMOUS if it has no certificate, or None if no mapping rule matches."""
         certificate: Any = connection.getpeercert()
         if not certificate:
             return ANONYMOUS
@@ -94,7 +94,7 @@ class ListenerTls:
         return {self._text("ssl.keystore.location"), self._text("ssl.truststore.location")} - {""}
 
     def context(self) -> ssl.SSLContext:
-        """Read the files and return a new context. Blocks. Raises ConfigError that names the setting and the file."""
+        """Read the files and return a new context. Blocks. Raises a ConfigError that names the setting and the file."""
         context = self._new_context()
         setting = "ssl.keystore.location" if self._text("ssl.keystore.location") else "ssl.keystore.key"
         try:

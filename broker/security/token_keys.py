@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from jwt import PyJWK
 
 FETCH_S: Final = 10.0
-"""The longest time in seconds that a fetch may take for the body, and for each part of the headers.
+"""The maximum time in seconds for receiving the body, and for receiving each part of the headers.
 
 A fetch that has not ended after twice this time has failed.
 """
 
 RETRY_S: Final = 5.0
-"""The least time in seconds between two fetches for the sake of unknown keys."""
+"""The minimum time in seconds between two fetches that are caused by unknown keys."""
 
 MAX_BYTES: Final = 1_000_000
 """The largest key set that is read, in bytes."""
 
 MAX_KEYS: Final = 1000
-"""The most keys of a set that are used."""
+"""The maximum number of keys of a set that are used."""
 
 ALGORITHMS: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),

@@ -5,8 +5,8 @@ synced, and handles errors.
 
 When the event loop needs a descriptor and every open file would have to be synced before it is closed, the loop opens a
 descriptor beyond the pool's capacity. The pool is then crowded: a request that writes to many files waits between two
-writes until the flush threads have synced enough files. The threads begin before that, when few files are left that can
-be closed at once.
+writes until the flush threads have synced enough files. The threads begin earlier, when few files are left that can be
+closed at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Crowding:
     """Whether a pool has more files open than its capacity, with a future for the end of this state.
 
     `end` is a future that is done when the crowding is over, or None while the pool is not crowded. A request that
-    appends to many logs checks `end` between two logs, and waits for it.
+    appends to many logs checks `end` between two logs, and awaits it unless it is None.
     """
 
     __slots__ = ("end",)
@@ -77,7 +77,7 @@ class DescriptorRelief:
         return False
 
     def begin(self) -> None:
-        """Begin to sync files until enough of them can be closed. Do nothing if that is already in progress."""
+        """Begin to sync files, until enough of them can be closed. Do nothing if this is already in progress."""
         unsynced = self._pool.unsynced()
         if not (unsynced or self._syncs):
             return

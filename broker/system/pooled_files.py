@@ -58,8 +58,8 @@ class PooledFile:
     `order` is the pool's list that contains the file while it has a descriptor. `pins` counts the running calls.
     `written` counts the beginnings and ends of writes. `synced` is the value of `written` when the latest successful
     sync began, -1 before the first sync. `pool_sync` is locked while the pool syncs the file. All attributes are
-    changed under the pool's lock. `is_unsynced`: nobody syncs the file, so its bytes need no sync before its descriptor
-    is closed. `is_shared`: the file has had another handle, whose writes `written` does not count.
+    changed under the pool's lock. `is_unsynced`: the file is never synced, so its bytes need no sync before its
+    descriptor is closed. `is_shared`: the file has had another handle, whose writes `written` does not count.
     """
 
     __slots__ = (
@@ -356,7 +356,7 @@ class DescriptorPool:
         return True
 
     def _ask_for_relief(self) -> bool:
-        """Let threads sync files if the caller is on the event loop and the pool has relief; return whether they do."""
+        """If the caller is on the event loop and the pool has `relief`, let threads sync. Return whether they do."""
         relief = self.relief
         if relief is None or not relief.is_here:
             return False
@@ -504,7 +504,7 @@ class PooledFileSystem:
         self.pool.retried(self._fs.overwrite, path, content)
 
     def _often_overwritten(self, path: str) -> PooledFile | None:
-        """Return the file at `path` if it was overwritten lately, else None. Raises OSError if it cannot be opened."""
+        """Return the file at `path` if overwritten recently, else None. Raises OSError if it cannot be opened."""
         known = self._overwritten
         oldest = None
         with self.pool.lock:

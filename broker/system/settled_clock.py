@@ -31,7 +31,7 @@ class SettledClock:
         self._wall_ms = clock.now_ms()
         self._monotonic = clock.monotonic()
         self._jump: tuple[int, float] | None = None
-        """How far the wall clock is ahead, in ms, and since when, by the monotonic clock."""
+        """How far the wall clock is ahead, in ms, and since when, in seconds of the monotonic clock."""
 
     def now_ms(self) -> int:
         """Return the time in ms since the epoch. During a jump ahead, this is the time without the jump."""
@@ -52,6 +52,6 @@ class SettledClock:
                     ahead_ms=ahead_ms,
                     delayed=self._purpose,
                     settle_ms=self._settle_ms,
-                    remedy="set the clock right; if it is right, expiry follows it after settle_ms",
+                    remedy="correct the clock; if it is right, expiry uses its time after settle_ms",
                 )
         return (now - self._jump[1]) * 1000 >= self._settle_ms

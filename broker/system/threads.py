@@ -41,7 +41,7 @@ RETRY_S: Final = 0.5
 _Job: TypeAlias = Callable[[], Any]
 _Ended: TypeAlias = Callable[[Any, BaseException | None], None]
 _Item: TypeAlias = "tuple[_Job, _Ended, _Lane, asyncio.AbstractEventLoop] | None"
-"""What a thread is given: a job with its callback, its lane and the event loop, or None to end the thread."""
+"""The input of a thread: a job with its callback, its lane and the event loop, or None to end the thread."""
 
 
 class RealThreads(Threads):
@@ -151,7 +151,7 @@ def _resolve(future: asyncio.Future[Any], result: Any, error: BaseException | No
 
 
 def _work(jobs: _Jobs) -> None:
-    """Run jobs until None comes; this is the function of each thread."""
+    """Run jobs until None arrives instead of a job; this is the function of each thread."""
     inbox: SimpleQueue[_Item] = SimpleQueue()
     jobs.ask(inbox)
     while (item := inbox.get()) is not None:

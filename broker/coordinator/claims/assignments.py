@@ -12,8 +12,8 @@ Besides its assignments, a group has two fields:
 * `found`: claims that committed offsets contain and that are newer than all known claims, because part of
   `__transaction_state` was lost. They are valid until they are replaced or dropped.
 
-A group may have as many producers as partitions, so a claim never visits all producers. Its cost depends only on the
-affected partitions.
+A group may have as many producers as partitions. Therefore the cost of a claim depends only on the affected partitions,
+not on the number of producers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Assignment:
     """The partitions that one transactional id holds in a group.
 
     `made_ms` is the time of the claim in ms since the epoch. `order` grows with every claim in the group. An assignment
-    without partitions only records that its generation existed.
+    without partitions only records its generation.
     """
 
     generation_id: int
@@ -91,7 +91,7 @@ class GroupAssignments:
 
     @property
     def newest_generation(self) -> int:
-        """The newest generation of all valid claims, NO_GENERATION if there are no claims."""
+        """The newest generation of all valid claims, or NO_GENERATION if there are no claims."""
         found = (claim.generation_id for claim in self.found.values())
         return max(NO_GENERATION, self.recorded_generation, max(found, default=NO_GENERATION))
 
@@ -106,7 +106,7 @@ class GroupAssignments:
         return sorted(self._held, key=self._rank)
 
     def next_order(self) -> int:
-        """Return the order of the next claim."""
+        """Return the value of `order` for the next claim."""
         self.last_order += 1
         return self.last_order
 
@@ -145,7 +145,7 @@ class GroupAssignments:
         return self._holders.get(partition, frozenset())
 
     def owner(self, partition: TopicPartition) -> str | None:
-        """Return the owner of the partition, None if it has none.
+        """Return the owner of the partition, or None if it has none.
 
         Claims known only from committed offsets (`found`) are left out.
         """
@@ -203,7 +203,7 @@ class GroupAssignments:
     # ---- consequences of a change
 
     def spent(self, generation_id: int) -> list[str]:
-        """Return up to ten transactional ids whose assignments a new assignment of `generation_id` makes superfluous.
+        """Return up to ten transactional ids whose assignments are superseded by a new one of `generation_id`.
 
         These assignments have no partitions, and their generation is not newer. Ten are enough, because every claim
         removes the returned assignments and adds at most one assignment.
@@ -212,14 +212,14 @@ class GroupAssignments:
         return [name for name in without if self._held[name].generation_id <= generation_id][:_SPENT_AT_ONCE]
 
     def newest_after(self, changes: Mapping[str, Assignment | None]) -> int:
-        """Return the newest generation in the assignments after these changes, NOTHING_FORGOTTEN if none is left."""
+        """Return the newest generation in the assignments after these changes, or NOTHING_FORGOTTEN if none is left."""
         newest = max((held.generation_id for held in changes.values() if held is not None), default=NOTHING_FORGOTTEN)
         gone = Counter(self._held[name].generation_id for name in changes if name in self._held)
         stays = (generation for generation, count in self._generations.items() if count > gone[generation])
         return max(newest, max(stays, default=NOTHING_FORGOTTEN))
 
     def concerned(self, changes: Mapping[str, Assignment | None]) -> set[TopicPartition]:
-        """Return the partitions whose owner, or whose owner's generation, these changes may affect."""
+        """Return the partitions whose owner, or its generation, may be affected by these changes."""
         concerned: set[TopicPartition] = set()
         for name, after in changes.items():
             before = self._held.get(name)
@@ -262,7 +262,7 @@ class GroupAssignments:
 
 
 def shrunk(assignment: Assignment, partitions: Iterable[TopicPartition]) -> Assignment | None:
-    """Return the assignment with only these partitions, None if no partitions are left."""
+    """Return the assignment with only these partitions, or None if no partitions are left."""
     left = frozenset(partitions)
     if not left:
         return None

@@ -57,7 +57,7 @@ class GroupEvents:
         )
 
     def dropped(self, group_id: str, reason: str, ids: Collection[str], partitions: int | str) -> None:
-        """Record that claims were dropped, completely or for a part of their partitions."""
+        """Record that claims were dropped, for all of their partitions or for some."""
         self._metrics.count(CLAIMS_DROPPED, reason)
         self._logger.info(
             "claims_dropped",
@@ -73,7 +73,7 @@ class GroupEvents:
         self._logger.warning("claims_not_dropped", group=group_id, error=str(error))
 
     def unfenced(self, group_id: str, claims: Sequence[object], by: Caller) -> None:
-        """Record that an operator drops all claims of a group."""
+        """Record that an operator has requested to drop all claims of a group."""
         self._logger.warning(
             "claims_unfenced",
             reason="by hand",
@@ -102,7 +102,7 @@ class GroupEvents:
         )
 
     def pending_of_nobody(self, group_id: str, producer_ids: Collection[int], by: Caller) -> None:
-        """Record that a claim has to wait for offset commits of unknown producers whose transactions are still open."""
+        """Record that a claim waits for offset commits of unknown producers, whose transactions are still open."""
         self._logger.warning(
             "pending_offsets_of_nobody",
             reason="no transactional id has the producer id",

@@ -1,7 +1,7 @@
 """Limits how often two producers may take partitions from each other in the same generation.
 
 Of two claims of the same generation, the later one wins, so two instances with the same assignment would fence each
-other forever. This module counts these fences. Times are event loop times in seconds.
+other forever. To stop them, this module counts such fences. Times are event loop times in seconds.
 """
 
 from __future__ import annotations

@@ -53,10 +53,10 @@ class TransactionHomes(Protocol):
         """Fence the transactional id's producer, and wait without a time limit until its transaction is complete."""
 
     def transactional_id_of(self, producer_id: int) -> str | None:
-        """Return the transactional id that has the producer id, None if no known id has it."""
+        """Return the transactional id that has the producer id, or None if no known id has it."""
 
     def producer_id_of(self, transactional_id: str) -> int:
-        """Return the transactional id's current producer id, -1 if it is unknown."""
+        """Return the transactional id's current producer id, or -1 if it is unknown."""
 
     async def unused_transactional_id(self, prefix: str) -> str:
         """Return a new transactional id: `prefix` followed by a unique number (a newly allocated producer id)."""
@@ -127,11 +127,11 @@ class LocalTransactionHomes:
         await self._coordinator.fencing.fence(transactional_id, cause=cause, reason=reason)
 
     def transactional_id_of(self, producer_id: int) -> str | None:
-        """Return the transactional id that has the producer id, None if no known id has it."""
+        """Return the transactional id that has the producer id, or None if no known id has it."""
         return self._coordinator.transactional_id_of(producer_id)
 
     def producer_id_of(self, transactional_id: str) -> int:
-        """Return the transactional id's current producer id, -1 if it is unknown."""
+        """Return the transactional id's current producer id, or -1 if it is unknown."""
         try:
             return self._coordinator.describe(transactional_id).producer_id
         except KafkaError:

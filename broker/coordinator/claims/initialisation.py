@@ -49,7 +49,7 @@ class GroupInitialisation(NamedTuple):
     """A producer's request for a group-aware initialisation.
 
     If `transactional_id` is None, the transaction coordinator assigns an id. `expected` is the identity that the
-    producer currently holds (KIP-360), None for a new instance.
+    producer currently holds (KIP-360), or None for a new instance.
     """
 
     group_id: str
@@ -357,7 +357,7 @@ class GroupAwareInitialiser:
 
     @contextmanager
     def _parked(self, group_id: str, reason: str, by: Caller) -> Iterator[None]:
-        """Count and log the request as waiting while the block runs.
+        """Count the request as waiting within this context, and log the wait when it ends.
 
         Raise KafkaError CONCURRENT_TRANSACTIONS if too many requests wait already.
         """

@@ -3,8 +3,8 @@
 A claim is the exclusive right of a producer to commit a group's offsets on a partition. The group coordinator enforces
 the claims.
 
-Owns the assignments, the records that change them, and their replay. Never decides which producer may claim, and never
-fences a producer; `initialisation.py` does both.
+This module keeps the assignments, appends the records that change them, and replays these records. It never decides
+which producer may claim, and never fences a producer; `initialisation.py` does both.
 
 Every change is one batch in the group's state partition, and takes effect with its append. Memory therefore always
 equals the result of a replay, and no response may report a change before it is durable. A drop of very many claims is
@@ -64,7 +64,7 @@ class Topics(Protocol):
     """The part of the metadata that claims need."""
 
     def topic(self, name: str) -> Any:
-        """Return the topic (its `partitions` is the number of partitions), None if it does not exist."""
+        """Return the topic (its `partitions` is the number of partitions), or None if it does not exist."""
 
 
 class OwnedPartition(NamedTuple):
@@ -200,7 +200,7 @@ class GroupClaims:
     # ---- lookups
 
     def newest_generation(self, group_id: str) -> int:
-        """Return the newest generation recorded for the group, NO_GENERATION if no generation is recorded."""
+        """Return the newest generation recorded for the group, or NO_GENERATION if no generation is recorded."""
         group = self._groups.get(group_id)
         return NO_GENERATION if group is None else group.newest_generation
 
@@ -261,8 +261,8 @@ class GroupClaims:
     ) -> asyncio.Future[None] | None:
         """Make a transactional id hold exactly these partitions of the group.
 
-        Return None if the change is durable already, else a future: await it through `asyncio.shield`. Raise KafkaError
-        with a coordinator error code; nothing has changed then.
+        Return None if the change is durable already, else a future: await it through `asyncio.shield`. If KafkaError
+        (with a coordinator error code) is raised, nothing has changed.
         """
         self._check_readable(group_id)
         group = self._groups.get(group_id) or GroupAssignments()
@@ -302,8 +302,8 @@ class GroupClaims:
     ) -> asyncio.Future[None] | None:
         """Drop the group's claims on these partitions, or on all partitions (None), with immediate effect.
 
-        `forget`: the group itself is deleted, so its generation need not be remembered. Return None if the change is
-        durable already, else a future.
+        `forget` is true if the group itself is deleted, so that its generation need not be remembered. Return None if
+        the change is durable already, else a future.
         """
         group = self._groups.get(group_id)
         if group is None:
@@ -336,7 +336,7 @@ class GroupClaims:
 
         `names` must be in the order of their ranks. Then each remaining partition keeps its owner if the broker is
         killed between two batches, or if a later batch is refused. Only the last batch records the forgotten
-        generation, because the newest claims exist until then.
+        generation, because the newest claims still exist before it.
         """
         gone = [group.forgotten_generation, *(held.generation_id for held in group.held.values())]
         gone += [claim.generation_id for claim in group.found.values()]
@@ -391,9 +391,9 @@ class GroupClaims:
         """Append and apply one batch that changes assignments (None removes one) and removes claims in `group.found`.
 
         Committed offsets may contain the removed claims, too. If the removed claims have a newer generation than all
-        remaining claims, that generation is remembered, unless the group itself is deleted (`forget`). `claims`: a
-        transactional id gets partitions, so the append may be refused because the record is too large or the disk is
-        full. A change that only releases partitions must not be refused for these reasons.
+        remaining claims, that generation is remembered, unless the group itself is deleted (`forget`). `claims` is true
+        if a transactional id gets partitions. The append may then be refused because the record is too large or the
+        disk is full. A change that only releases partitions must not be refused for these reasons.
         """
         changes = group.with_overtaken(changes)
         gone = [group.forgotten_generation]
@@ -488,7 +488,7 @@ class GroupClaims:
     def _claims_on(
         self, group: GroupAssignments, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Claim | None]:
-        """Return the claim on each partition, None if the partition has no claim."""
+        """Return the claim on each partition, or None if the partition has no claim."""
         claims: dict[TopicPartition, Claim | None] = {}
         of_owners: dict[str, Claim] = {}
         for partition in partitions:
@@ -529,7 +529,7 @@ def _coordinator_error(error: KafkaError) -> KafkaError:
 
 
 def _as_coordinators(flush: asyncio.Future[None]) -> asyncio.Future[None]:
-    """Return a new future that resolves with `flush`. An error of the log becomes a coordinator error code."""
+    """Return a new future that resolves with `flush`, and turns a log's error into a coordinator error code."""
     durable: asyncio.Future[None] = flush.get_loop().create_future()
 
     def flushed(done: asyncio.Future[None]) -> None:

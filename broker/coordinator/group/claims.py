@@ -59,7 +59,7 @@ class ClaimMap:
         return self._groups.get(group_id, _NONE)
 
     def get(self, group_id: str, partition: TopicPartition) -> Claim | None:
-        """Return the claim on the partition, None if the partition has no claim."""
+        """Return the claim on the partition, or None if the partition has no claim."""
         claims = self._groups.get(group_id)
         return None if claims is None else claims.get(partition)
 

@@ -25,13 +25,13 @@ from .state import GroupState, may_follow
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 MAX_SUBSCRIBED: Final = 100_000
-"""The limit on the topics in all subscriptions of a group. Beyond it, they are not decoded.
+"""The maximum number of topics in all subscriptions of a group. Beyond it, the subscriptions are not decoded.
 
 All subscriptions of a group are decoded in one turn of the event loop, the turn in which the generation begins.
 """
 
 _COST_OF_SUBSCRIPTION: Final = 10
-"""How much a subscription without topics counts towards `MAX_SUBSCRIBED`."""
+"""A subscription without topics counts as this many topics towards `MAX_SUBSCRIBED`."""
 
 _MAX_SUBSCRIPTIONS_BYTES: Final = 16 << 20
 
@@ -228,7 +228,7 @@ class ClassicGroup:
         self._offers.update(member.protocols.names)
 
     def _withdraw(self, member: ClassicGroupMember) -> None:
-        """Stop counting the member's protocols. A protocol that no member offers any more takes no memory."""
+        """Stop counting the member's protocols. Protocols that no member offers any more are removed."""
         for name in member.protocols.names:
             self._offers[name] -= 1
             if not self._offers[name]:
@@ -239,7 +239,7 @@ class ClassicGroup:
         return self.leader_id == member_id
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader has joined, electing a joined member if needed.
+        """Make sure that the leader has joined. If it has not, elect a joined member.
 
         Return False if no member has joined.
         """
@@ -264,7 +264,7 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest rebalance timeout of all members, 0 without members."""
+        """The longest rebalance timeout of all members, or 0 without members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> None:
@@ -331,7 +331,7 @@ class ClassicGroup:
         return topic in self.subscribed_topics
 
     def compute_subscribed_topics(self) -> frozenset[str] | None:
-        """Return the topics to which this generation's members subscribe, None if these are unknown."""
+        """Return the topics to which this generation's members subscribe, or None if these are unknown."""
         if not self.is_consumer_group:
             return None
         if not self.members:
@@ -345,7 +345,7 @@ class ClassicGroup:
 
 
 def _subscribed(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """Return the topics of the subscriptions, None if there are too many (`MAX_SUBSCRIBED`) or they are too large.
+    """Return the topics of the subscriptions, or None if there are too many (`MAX_SUBSCRIBED`) or they are too large.
 
     Most members of a group send the same subscription, which is decoded once. As in Kafka, only the fields of version
     0, with which every version begins, are read: kafkajs claims version 1, but omits its additional fields. Raise

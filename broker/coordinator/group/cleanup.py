@@ -96,7 +96,7 @@ class GroupCleanup:
         self._logger.info("group_deleted", group=group.group_id)
 
     def forget_if_unused(self, group: ClassicGroup) -> None:
-        """Remove a group that has no records in the log and, in memory, no data besides its id."""
+        """Remove a group that has no records in the log, and no data in memory besides its id."""
         group_id = group.group_id
         used = (
             not group.was_never_stored
@@ -150,7 +150,7 @@ class GroupCleanup:
             self._logger.warning("claims_not_dropped", group=group.group_id, error=str(error))
 
     def generation_began(self, group: ClassicGroup) -> None:
-        """Drop the group's claims if a generation above the group's current generation is recorded.
+        """Drop the group's claims if the claims record a generation above the group's current one.
 
         A group that was lost or deleted, or never had members, counts its generations from 1 again. Claims of a later
         generation were made while the group had no members. They would fence all members until the group reaches that
@@ -164,12 +164,12 @@ class GroupCleanup:
             self._logger.warning("claims_not_dropped", group=group.group_id, error=str(error))
 
     def is_in_force(self, group_id: str, claim: Claim) -> bool:
-        """Whether a claim counts. A claim that has to be dropped does not, even if the drop could not be written."""
+        """Whether a claim counts. A claim that must be dropped does not, even if the drop could not be written."""
         group = self._membership.groups.get(group_id)
         return not (self.is_outlived(group, claim) or (group is not None and group.members and self._is_anew(group)))
 
     def _is_anew(self, group: ClassicGroup) -> bool:
-        """Whether a generation above the group's current generation is recorded."""
+        """Whether the claims record a generation above the group's current one."""
         keeper = self.claim_keeper
         return keeper is not None and keeper.newest_generation(group.group_id) > group.generation_id
 

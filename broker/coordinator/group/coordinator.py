@@ -71,13 +71,13 @@ class Commit(NamedTuple):
     leader_epoch: int
     metadata: str | None
     topic_id: bytes = NO_UUID
-    """The topic from which the records were read; zeros if the client does not name it."""
+    """The id of the topic from which the records were read, or zeros if the client does not send it."""
 
 
 class Committer(NamedTuple):
     """The sender of a commit: a member, or (with the defaults) a client outside of the group.
 
-    `member_optional`: the sender is an extension-aware producer, which may specify a generation without a member id.
+    `member_optional` is true for an extension-aware producer, which may specify a generation without a member id.
     """
 
     member_id: str = ""
@@ -161,7 +161,7 @@ class GroupCoordinator:
         self._loading: asyncio.Task[None] | None = None
         self._wake_up: asyncio.Handle | PatientTimer | None = None
         self._due_by = -math.inf
-        """The time of the last wake-up, before which the requests that had arrived were executed."""
+        """The time of the last wake-up. The requests that had arrived by then have been executed."""
         self._loaded = False
         self._stopped = False
 
@@ -346,7 +346,7 @@ class GroupCoordinator:
     # ---- groups
 
     def group(self, group_id: str) -> ClassicGroup | None:
-        """Return the group, None if it does not exist. Callers must not change it.
+        """Return the group, or None if it does not exist. Callers must not change the group.
 
         Raise KafkaError if the group cannot be served.
         """
@@ -354,7 +354,7 @@ class GroupCoordinator:
         return self._membership.groups.get(group_id)
 
     def groups(self) -> list[ClassicGroup]:
-        """Return all groups. Callers must not change them. Raise KafkaError if the groups are not loaded yet."""
+        """Return all groups. Callers must not change the groups. Raise KafkaError if the groups are not loaded yet."""
         self._check("", may_be_empty=True)
         return list(self._membership.groups.values())
 
@@ -558,7 +558,7 @@ class GroupCoordinator:
         self._log.marker_appended(partition, producer_id, commit, marker_offset)
 
     def _sort_out(self, commits: Iterable[Commit]) -> tuple[list[ErrorCode], list[Commit]]:
-        """Return an error code for each commit, and the valid commits.
+        """Check the commits. Return an error code for each of them, and the valid ones.
 
         A commit is valid if its partition exists, the topic was not replaced by another topic with the same name, and
         the metadata is not too large.
@@ -621,7 +621,7 @@ class GroupCoordinator:
         )
 
     def fetch_offsets(self, group_id: str, wanted: Iterable[TopicPartition] | None) -> list[FetchedOffset]:
-        """Handle an OffsetFetch request for the `wanted` partitions, or for all partitions with offsets (None).
+        """Handle an OffsetFetch request for the `wanted` partitions, or (None) for all partitions with offsets.
 
         An unknown group has no offsets. A topic does not inherit the offsets of an earlier topic with its name. Raise
         KafkaError if the group cannot be served.
@@ -712,7 +712,7 @@ class GroupCoordinator:
         self._membership.check_room(group_id)
 
     def generation_with_members(self, group_id: str) -> int | None:
-        """Return the group's generation, None if the group has no members."""
+        """Return the group's generation, or None if the group has no members."""
         group = self._membership.groups.get(group_id)
         return group.generation_id if group is not None and group.members else None
 
@@ -738,14 +738,14 @@ class GroupCoordinator:
     def may_have_offsets(self, group_id: str) -> bool:
         """Whether the log may contain offsets of the group, pending or committed.
 
-        True also if the log is not loaded yet or cannot be read.
+        Also True if the log is not loaded yet or cannot be read.
         """
         if self._log.is_unreadable(group_id):
             return True
         return not self._loaded or self._offsets.may_have_any(group_id)
 
     def claims_in_offsets(self) -> dict[str, dict[TopicPartition, Claim]]:
-        """Return the claims that the records of committed offsets contain, by group id."""
+        """Return, by group id, the claims that the records of committed offsets contain."""
         return {group_id: found for group_id in self._offsets.groups() if (found := self._claims_in_offsets(group_id))}
 
     def is_outlived(self, group_id: str, claim: Claim) -> bool:

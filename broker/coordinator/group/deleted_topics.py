@@ -39,10 +39,10 @@ _EXAMINED_AT_ONCE: Final = 200
 """How many partitions are examined in one step."""
 
 RemoveOffsets: TypeAlias = Callable[[str, Collection[TopicPartition], str], None]
-"""Removes the offsets and claims of a group on these partitions, for a reason."""
+"""A function that removes a group's offsets and claims on these partitions, for the given reason."""
 
 _Find: TypeAlias = Callable[[str, Sequence[TopicPartition]], list[TopicPartition]]
-"""Returns those of a group's partitions whose topic is gone."""
+"""A function that returns those of a group's partitions whose topic is gone."""
 
 
 def is_replaced(topic: Topic | None, topic_id: bytes) -> bool:
@@ -148,7 +148,7 @@ class DeletedTopics:
         return [*self._offsets.groups(), *self._claims.groups()]
 
     def _removal(self, groups: Iterable[str], find: _Find) -> Steps[dict[str, KafkaError]]:
-        """Remove what `find` returns from these groups. Return the errors of failed removals, by topic."""
+        """Remove the partitions that `find` returns from these groups. Return the errors of failures, by topic."""
         failures: dict[str, KafkaError] = {}
         for group_id in (yield from distinct(groups)):
             removed = 0

@@ -36,7 +36,7 @@ class GroupFootprint:
         self.member_bytes = 0
         self.pending_bytes = 0
         self.on_given_up: Callable[[str, str], None] = lambda group_id, member_id: None
-        """Called with the group id and member id of a pending member that is discarded to make room for a new one."""
+        """The function to call with the (group id, member id) of a pending member that is discarded to make room."""
         self._pending: dict[PendingMember, int] = {}
 
     def has_room(self, size: int) -> bool:

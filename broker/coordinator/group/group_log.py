@@ -68,7 +68,7 @@ class GroupLog:
         self._meanwhile: dict[int, list[tuple[int, bool, int]]] = {}
         """The markers (producer id, commit, offset) appended to a partition while it is replayed."""
         self.take_up: Callable[[dict[str, ClassicGroup | None]], Awaitable[None]] = _ignore
-        """Called for each replayed partition, before its groups are served.
+        """The function to call for each replayed partition, before its groups are served.
 
         Receives the groups that have records, by id. The value is None if a group has only offsets.
         """
@@ -190,7 +190,7 @@ class GroupLog:
     def _check_size(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
         """Raise KafkaError UNKNOWN_SERVER_ERROR if the group is certainly too large for a batch, as an append would.
 
-        Encoding a group of many megabytes, only to refuse it, takes a long time.
+        This check avoids encoding a group of many megabytes that the append would refuse.
         """
         protocol = group.protocol_name or ""
         size = sum(map(len, assignments.values()))

@@ -71,11 +71,11 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
         return OffsetAndMetadata._make((committed_offset, *self._rests[place], record_offset))
 
     def partitions(self) -> dict[TopicPartition, int]:
-        """Return a new dict whose keys are the partitions. This costs less than iterating over the mapping."""
+        """Return a new dict whose keys are the partitions, which costs less than iterating over the mapping."""
         return self._places.copy()
 
     def listed(self) -> Sequence[TopicPartition]:
-        """Return the partitions in the order of their places. The caller must copy them before an offset changes."""
+        """Return the partitions in the order of their places. Copy the list before an offset changes."""
         return self._partitions
 
     def claims(self) -> dict[TopicPartition, Claim]:

@@ -119,7 +119,7 @@ class ClassicGroupMember:
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether a parked request keeps the member alive without heartbeats."""
+        """Whether a parked request keeps the member's session alive without heartbeats."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     @property

@@ -1,7 +1,7 @@
 """Handles the requests of group members: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
 Decides whether a request is acceptable in the group's state, and what the request changes; `rebalance` runs the
-generations. Owns the map of groups. Every method is a plain call without an await.
+generations. This module keeps the map of groups. Every method is a plain call without an await.
 
 KIP-394: a member without an id gets one and must join again with it (v4+). KIP-345: a static member that rejoins
 without its member id replaces its previous member id, which is then fenced. In a stable group this causes no rebalance
@@ -70,7 +70,7 @@ class GroupMembership:
         max_groups: int = INT32_MAX,
         footprint: GroupFootprint | None = None,
     ) -> None:
-        """Create an empty map of groups. `new_member_id` returns the unique part of a new member id."""
+        """Create an empty map of groups. `new_member_id` is called for the unique part of a new member id."""
         self._max_groups = max_groups
         self._footprint = footprint or GroupFootprint(INT32_MAX, INT32_MAX)
         self._footprint.on_given_up = self._give_up_pending

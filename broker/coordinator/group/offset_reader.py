@@ -62,7 +62,7 @@ class OffsetReader:
         return target[0], target[1][index]
 
     def offset(self, value: bytes, record_offset: int) -> OffsetAndMetadata:
-        """Decode the value of the offset record that is at `record_offset` in the log."""
+        """Decode the value of an offset record. `record_offset` is the record's offset in the log."""
         if len(value) == _PLAIN_SIZE:
             version, offset, leader_epoch, metadata, timestamp_ms, tags, tag, size, topic_id = _PLAIN.unpack(value)
             if version == 4 and metadata == 1 and tags == 1 and tag == 0 and size == 16:

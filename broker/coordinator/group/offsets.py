@@ -6,9 +6,9 @@ last record of each key. Never appends, and never decides what may be committed.
 
 Invariants
 
-* The offset of a partition is that of the newest record in the log that is either outside of a transaction or in a
-  committed transaction. The newest record is the one with the highest `record_offset`, no matter when its transaction
-  ended. (Compaction may leave a marker far after its records.)
+* A partition's offset comes from the newest record in the log that is either outside of a transaction or in a committed
+  transaction. The newest record is the one with the highest `record_offset`, no matter when its transaction ended.
+  (Compaction may leave a marker far after its records.)
 * A transaction's offsets are pending from their append until its marker is appended to the same `__consumer_offsets`
   partition. An abort removes them.
 * A tombstone removes all offsets with a smaller record offset, including pending offsets.
@@ -69,7 +69,7 @@ class OffsetStore:
     # ---- lookups
 
     def get(self, group_id: str, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """Return the committed offset, None if the partition has none."""
+        """Return the committed offset, or None if the partition has none."""
         self._settle_one(group_id, partition)
         offsets = self._committed.get(group_id)
         return offsets.get(partition) if offsets is not None else None
@@ -104,7 +104,7 @@ class OffsetStore:
         return group_id in self._committed or group_id in self._pending_by_group
 
     def moved(self, group_id: str) -> GroupOffsets | None:
-        """Return the object that holds a group's committed offsets, None if the group has none.
+        """Return the object that holds a group's committed offsets, or None if the group has none.
 
         Until the group is settled, the object lacks the offsets of decided transactions. Callers must not change the
         object.
@@ -112,7 +112,7 @@ class OffsetStore:
         return self._committed.get(group_id)
 
     def unmoved(self, group_id: str) -> Collection[TopicPartition]:
-        """Return the partitions with offsets that are pending, or that are decided but not settled yet."""
+        """Return the partitions with offsets that are pending, or that are decided but not yet settled."""
         return self._pending_by_group.get(group_id, {}).keys()
 
     def pending(self, group_id: str) -> Collection[TopicPartition]:

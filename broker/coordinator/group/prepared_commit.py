@@ -76,7 +76,7 @@ class PreparedCommit:
             )
 
     def add(self, partition: TopicPartition, offset: OffsetAndMetadata, claim: Claim | None) -> None:
-        """Encode a valid commit. `claim` is the claim in force on the partition, None if the partition has no claim."""
+        """Encode a valid commit. `claim` is the claim in force on the partition, or None."""
         record = encode_record(0, len(self.records), offset_key(self.group_id, partition), encode_offset(offset))
         self.offsets.append((partition, offset))
         self.records.append(record)

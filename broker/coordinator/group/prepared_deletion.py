@@ -1,12 +1,12 @@
 """Encodes the tombstones of a group's offsets in slices, before the event-loop turn that appends them.
 
 A group is deleted by one batch: a tombstone for each of its offsets, and last, as in Kafka, a tombstone for the group
-itself. If the broker is killed, either the whole group or nothing of it remains. Several batches could leave a part of
-the offsets, and consumers would start from the beginning in the other partitions.
+itself. If the broker is killed, either the whole group or nothing of it remains. After an interruption between several
+batches, only some of the offsets would remain, and consumers would start from the beginning in the other partitions.
 
 The group stays usable while the batch is prepared: its members may come back, and offsets may be committed on further
 partitions. Before the batch is appended, `is_current` must be called in the same event-loop turn; it checks that the
-batch has a tombstone for each offset.
+batch contains a tombstone for each offset.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PreparedDeletion:
         self.records.append(encode_record(0, len(partitions), group_key(self.group_id), None))
 
     def is_current(self) -> bool:
-        """Whether the batch has a tombstone for every offset that the group has now, committed or pending."""
+        """Whether the batch contains a tombstone for every offset that the group has now, committed or pending."""
         committed = self._store.moved(self.group_id)
         if committed is not None and (committed is not self._committed or committed.insertions != self._insertions):
             return False

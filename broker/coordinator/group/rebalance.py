@@ -10,9 +10,9 @@ group with many members, only some requests are answered in one turn of the even
 the next rebalance begins meanwhile, a JoinGroup that is still parked joins the next generation, and a SyncGroup that is
 still parked gets REBALANCE_IN_PROGRESS.
 
-Owns the timers of groups. Never decides whether a request is acceptable; `membership` does. Responses go through the
-members' callbacks `awaiting_join` and `awaiting_sync`, each called at most once. All methods are plain calls. They get
-the time from the clock and the timer, and reach the log through `GroupStore`.
+This module keeps the timers of groups. It never decides whether a request is acceptable; `membership` does. Responses
+go through the members' callbacks `awaiting_join` and `awaiting_sync`, each called at most once. All methods are plain
+calls. They get the time from the clock and the timer, and reach the log through `GroupStore`.
 """
 
 from __future__ import annotations
@@ -115,11 +115,11 @@ class Rebalance:
         self._initial_delay_ms = initial_delay_ms
         self._logger = logger
         self.on_emptied: Callable[[ClassicGroup], None] = lambda group: None
-        """Called when the last member has left."""
+        """The function to call when the last member has left."""
         self.on_generation: Callable[[ClassicGroup], None] = lambda group: None
-        """Called when a generation with members begins, before the members get their responses."""
+        """The function to call when a generation with members begins, before the members get their responses."""
         self.on_pending_gone: Callable[[ClassicGroup], None] = lambda group: None
-        """Called when a pending member id is removed."""
+        """The function to call when a pending member id is removed."""
 
     # ---- sessions
 
@@ -189,7 +189,7 @@ class Rebalance:
     # ---- joining
 
     def prepare_or_complete(self, group: ClassicGroup, reason: str) -> None:
-        """Begin a rebalance. If one has begun already, complete its join phase if all members have joined."""
+        """Begin a rebalance or, if one has begun already and all members have joined, complete its join phase."""
         if group.can_rebalance:
             self.prepare(group, reason)
         else:

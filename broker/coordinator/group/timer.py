@@ -16,13 +16,13 @@ from ...system.ports import Clock
 Action: TypeAlias = Callable[[], None]
 
 MOST_STALE: Final = 1000
-"""The heap drops its stale entries when it holds more entries than this number plus twice the number of deadlines."""
+"""Stale entries are dropped when the heap holds more entries than this number plus twice the number of deadlines."""
 
 
 class DeadlineTimer:
     """A set of deadlines on the monotonic clock.
 
-    `on_earlier` is called when the next deadline becomes earlier.
+    `on_earlier` is called when a new deadline is earlier than all others.
     """
 
     def __init__(self, clock: Clock, on_earlier: Callable[[], None] = lambda: None) -> None:
@@ -42,8 +42,8 @@ class DeadlineTimer:
     def schedule_soon(self, key: Hashable, action: Action) -> None:
         """Schedule `action` to run in the next call of `run_due`, replacing the previous action of `key`.
 
-        Use it for work that is cut into portions. A timeout of 0 needs `schedule`, because it comes after the requests
-        that have arrived.
+        Use it for work that is cut into portions. For a timeout of 0, use `schedule`: the action must run after the
+        requests that have already arrived.
         """
         self._schedule_at(-math.inf, key, action)
 
@@ -70,7 +70,7 @@ class DeadlineTimer:
         return self._heap[0][0] if self._heap else None
 
     def run_due(self, most: int = 1 << 30, due_by: float = math.inf) -> None:
-        """Take at most `most` entries that are due, and run their actions. Call again while `next_deadline` is past.
+        """Take at most `most` entries that are due, and run their actions. Repeat while `next_deadline` is in the past.
 
         Entries whose deadline is after `due_by`, in seconds of the monotonic clock, are left for later.
 

@@ -75,7 +75,7 @@ class TransactionCoordinator(TransactionCore):
     ) -> ProducerIdentity:
         """Handle an InitProducerId request: fence the id's previous producer and return the new producer's identity.
 
-        `expected` is the identity that the producer currently holds (KIP-360), None for a new instance. An ongoing
+        `expected` is the identity that the producer currently holds (KIP-360), or None for a new instance. An ongoing
         transaction is aborted first. `deadline` (event loop time) limits the wait for an earlier transaction; by
         default `transaction.pending.wait.max.ms` does. Raise KafkaError INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT,
         PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (the transactional id is still busy at the deadline), or a coordinator
@@ -100,9 +100,9 @@ class TransactionCoordinator(TransactionCore):
             raise
 
     def check_new_id(self, transactional_id: str) -> None:
-        """Raise KafkaError INVALID_REQUEST if a transactional id that is not in use yet is too long.
+        """Raise KafkaError INVALID_REQUEST if a transactional id is too long, unless it is already in use.
 
-        Longer ids that are in use already, in a data directory from Kafka, stay usable.
+        A data directory from Kafka may contain longer ids, which stay usable.
         """
         size, most = len(transactional_id.encode()), self.config.transactional_id_max_bytes
         if size > most:

@@ -140,11 +140,11 @@ class TransactionCore:
         self.state.on_group_assignment = replay
 
     def transactional_id_of(self, producer_id: int) -> str | None:
-        """Return the transactional id whose current or previous producer id this is, None if no known id has it."""
+        """Return the transactional id with this current or previous producer id, or None if no known id has it."""
         return self.state.transactional_id_of(producer_id)
 
     def owner_of(self, producer_id: int) -> Owner | None:
-        """Return the state of the transactional id whose current or previous producer id this is, None if unknown.
+        """Return the state of the transactional id with this current or previous producer id, or None if unknown.
 
         Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS until the state is loaded. Raise COORDINATOR_NOT_AVAILABLE if no
         known id has the producer id but a state partition is unreadable, because the id may be in that partition.
@@ -162,7 +162,7 @@ class TransactionCore:
         return None
 
     def is_repairing(self, producer_id: int, partition: TopicPartition) -> bool:
-        """Whether the broker has yet to end an earlier transaction of the producer in the partition."""
+        """Whether an earlier transaction of the producer must still be ended in the partition."""
         return self.maintenance.is_repairing(producer_id, [partition])
 
     def check_home(self, key: str) -> None:
@@ -206,7 +206,7 @@ class TransactionCore:
     ) -> asyncio.Future[None] | None:
         """Append the value `new`. When it is durable, start what follows from it, even if the caller was cancelled.
 
-        Return None if `new` is current already, else a shared future that resolves when it is.
+        Return None if `new` is current already, else a shared future that resolves when `new` becomes current.
         """
         before = entry.metadata
         if new.state is TransactionState.ONGOING and before.state is not TransactionState.ONGOING:

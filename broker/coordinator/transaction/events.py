@@ -39,7 +39,7 @@ class Cause(NamedTuple):
         return self
 
     def while_waiting(self) -> AbstractAsyncContextManager[None]:
-        """Return a context that does nothing. (An action of the broker has no request that could wait.)"""
+        """Return a context that does nothing, because an action of the broker has no request that could wait."""
         return nullcontext()
 
     @classmethod

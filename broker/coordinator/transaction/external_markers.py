@@ -47,7 +47,7 @@ AT_A_TIME = 20
 
 
 class Verdict(Enum):
-    """What a marker of a WriteTxnMarkers request does in one partition, unless it is refused."""
+    """The effect of a marker from a WriteTxnMarkers request in one partition, unless the marker is refused."""
 
     NOTHING = "nothing"
     """Report success without a change."""
@@ -63,13 +63,13 @@ class MarkerCoordinator(Protocol):
     """The operations that external markers need from the transaction coordinator."""
 
     def owner_of(self, producer_id: int) -> Owner | None:
-        """Return the state of the transactional id whose current or previous producer id this is, None if unknown.
+        """Return the state of the transactional id with this current or previous producer id, or None if unknown.
 
         Raise KafkaError COORDINATOR_NOT_AVAILABLE (a state partition is unreadable) or COORDINATOR_LOAD_IN_PROGRESS.
         """
 
     def is_repairing(self, producer_id: int, partition: TopicPartition) -> bool:
-        """Whether the coordinator has yet to end an earlier transaction of the producer in the partition."""
+        """Whether an earlier transaction of the producer must still be ended in the partition."""
 
     def wait_deadline(self) -> float:
         """Return the event loop time until which a request that arrives now may wait for an earlier transaction."""

@@ -41,8 +41,8 @@ class ProducerInLog:
     """A producer's state in one partition's log.
 
     `producer_epoch` is the producer's last epoch. `coordinator_epoch` is the epoch of the coordinator that ended the
-    producer's last transaction, -1 if none was ended. `is_open` says whether the producer has a transaction in the log
-    that no marker has ended.
+    producer's last transaction, or -1 if none was ended. `is_open` says whether the producer has a transaction in the
+    log that no marker has ended.
     """
 
     producer_epoch: int
@@ -63,7 +63,7 @@ class PartitionGateway(Protocol):
         """
 
     def is_ready(self, partition: TopicPartition) -> bool:
-        """Whether `write_markers` for this partition alone would append without waiting first.
+        """Whether `write_markers`, called for this partition alone, would append without waiting.
 
         Raise KafkaError UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR.
         """
@@ -76,7 +76,7 @@ class PartitionGateway(Protocol):
         """
 
     def producer(self, partition: TopicPartition, producer_id: int) -> ProducerInLog | None:
-        """Return the producer's state in the partition's log, None if the log does not know the producer.
+        """Return the producer's state in the partition's log, or None if the log does not know the producer.
 
         Raise KafkaError UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR.
         """
@@ -84,9 +84,9 @@ class PartitionGateway(Protocol):
     def unflushed(self, partition: TopicPartition, producer_id: int) -> asyncio.Future[None] | None:
         """Return None if the producer's last batch in the partition is durable, else a future to await.
 
-        Shield the future, because others may wait for it. Raise KafkaError KAFKA_STORAGE_ERROR if the batch may be
-        lost, NOT_LEADER_OR_FOLLOWER if the log is closed because the broker is stopping, and
-        UNKNOWN_TOPIC_OR_PARTITION if the partition is being deleted; the future fails with the same errors.
+        Shield the future, because other callers may await it. Raise KafkaError KAFKA_STORAGE_ERROR if the batch may be
+        lost, NOT_LEADER_OR_FOLLOWER if the log is closed because the broker is stopping, and UNKNOWN_TOPIC_OR_PARTITION
+        if the partition is being deleted; the future fails with the same errors.
         """
 
     def producer_epochs(self) -> Iterator[tuple[int, int]]:
@@ -117,7 +117,7 @@ class LocalPartitionGateway:
         return await self._replica_manager.append_markers(markers)
 
     def is_ready(self, partition: TopicPartition) -> bool:
-        """Whether `write_markers` for this partition alone would append without waiting first."""
+        """Whether `write_markers`, called for this partition alone, would append without waiting."""
         return self._replica_manager.is_ready(partition)
 
     async def until_ready(self, partition: TopicPartition) -> None:
@@ -125,7 +125,7 @@ class LocalPartitionGateway:
         await self._replica_manager.until_ready(partition)
 
     def producer(self, partition: TopicPartition, producer_id: int) -> ProducerInLog | None:
-        """Return the producer's state in the partition's log, None if the log does not know the producer.
+        """Return the producer's state in the partition's log, or None if the log does not know the producer.
 
         If the partition has no log yet, none is created.
         """

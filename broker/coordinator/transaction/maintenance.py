@@ -39,19 +39,19 @@ UNREACHABLE_PRODUCER_ID: Final = 1 << 62
 """This producer id and all higher ones are never assigned, because ids are allocated in blocks upwards from 0."""
 
 EXPIRED_AT_ONCE: Final = 500
-"""How many expired transactional ids are removed without an await."""
+"""The maximum number of expired transactional ids that are removed without an await."""
 
 _IDS_PER_UNIT: Final = 4
 _UNITS_PER_ABORT: Final = 50
 """The cost of aborting one small transaction in a timeout scan, in units of work (`steps.py`)."""
 
 _ABORTED_PER_UNIT: Final = 10
-"""How many partitions of a transaction add one unit of work to the cost of its abort."""
+"""How many partitions add one unit of work to the cost of aborting their transaction."""
 
 LOOK_AGAIN_MS: Final = 100
 """The delay in ms before a timed-out transaction with a pending transition is checked again.
 
-A slow disk needs about as long for a flush.
+A slow disk needs about this long for a flush.
 """
 
 
@@ -74,7 +74,8 @@ class TransactionMaintenance:
     ) -> None:
         """Create the background work, without starting it.
 
-        `transition` appends a value and starts what follows from it when it is durable. It may raise KafkaError.
+        `transition` appends a value and, when the value is durable, starts what follows from it. It may raise
+        KafkaError.
 
         `backoff` returns a new series of pauses between attempts. If `sessions` is False, sessions found on disk are
         ended.
@@ -112,13 +113,13 @@ class TransactionMaintenance:
             self._retrying = asyncio.get_running_loop().create_task(self._retry(), name="repair-open-transactions")
 
     async def stop(self) -> None:
-        """Stop the retries. The remaining repairs are made when the broker starts again."""
+        """Stop the retries. The broker's next start makes the remaining repairs."""
         if self._retrying is not None:
             self._retrying.cancel()
             await asyncio.gather(self._retrying, return_exceptions=True)
 
     def is_repairing(self, producer_id: int, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether the broker has yet to end an earlier transaction of the producer in any of the partitions."""
+        """Whether an earlier transaction of the producer must still be ended in any of the partitions."""
         return bool(self._repairs) and any((producer_id, partition) in self._repairs for partition in partitions)
 
     def abort_timed_out(self, now_ms: int) -> Steps[int | None]:

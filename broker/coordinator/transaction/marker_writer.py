@@ -1,8 +1,8 @@
 """Carries out decided transactions: writes a marker to every partition, then COMPLETE_*.
 
-Owns the tasks that do this and their retries. Never decides whether a transaction commits: a task starts from PREPARE_*
-in the log, and retries until every marker is durable, both after failures of single partitions and after unexpected
-errors. Only then does COMPLETE_* follow, and only then can the transactional id's next transaction begin.
+This module runs the tasks that do this, and retries them. It never decides whether a transaction commits: a task starts
+from PREPARE_* in the log, and retries until every marker is durable, both after failures of single partitions and after
+unexpected errors. Only then does COMPLETE_* follow, and only then can the transactional id's next transaction begin.
 
 A partition that is deleted meanwhile needs no marker. A partition that refuses the marker needs none if its log has no
 open transaction of the producer. If the log has one, that open transaction is not the decided one: a power failure has
@@ -41,16 +41,16 @@ _REFUSALS = frozenset(
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     }
 )
-"""The error codes with which a partition refuses a marker; its log is then checked for an open transaction."""
+"""The error codes with which a partition refuses a marker. Its log is then searched for an open transaction."""
 
 _PER_TURN: Final = 500
-"""How many partitions' results are processed before the event loop runs other tasks."""
+"""The number of partitions whose results are processed before the event loop runs other tasks."""
 
 _ATTEMPTS_PER_TURN: Final = 50
 """How many markers are written one at a time before the event loop runs other tasks."""
 
 _SHOWN: Final = 20
-"""How many of the partitions that still need their marker are listed in a log line."""
+"""The maximum number of partitions in a log line that lists those without their marker."""
 
 
 class TransactionMarkerWriter:

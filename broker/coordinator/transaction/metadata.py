@@ -310,7 +310,7 @@ def raised_epoch(metadata: TransactionMetadata, producer_epoch: int) -> Transact
 
 
 def without_session(metadata: TransactionMetadata) -> dict[str, Any]:
-    """Return the field changes that end the session; empty if the transactional id has no session."""
+    """Return the field changes that end the session; an empty dict if the transactional id has no session."""
     if not metadata.session_partitions:
         return {}
     return {

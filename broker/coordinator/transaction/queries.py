@@ -40,7 +40,7 @@ class TransactionFilter:
         """Return, in steps, the values of the transactional ids that match. The request does not limit their number.
 
         The pattern is RE2 and must match the whole transactional id (KIP-1152). Raise KafkaError
-        INVALID_REGULAR_EXPRESSION if it is invalid or too large.
+        INVALID_REGULAR_EXPRESSION if the pattern is invalid or too large.
         """
         states = {state for name, state in STATE_BY_LABEL.items() if name in self.states}
         pattern = (

@@ -30,7 +30,7 @@ _NOWHERE: Final[TopicPartition] = ("", -1)
 class Verified(NamedTuple):
     """The result of a verification.
 
-    `code` is the error code of the partitions in `registered`, `other` the error code of all other partitions.
+    `code` is the error code for the partitions in `registered`, and `other` is that for all other partitions.
     """
 
     registered: frozenset[TopicPartition]
@@ -124,7 +124,7 @@ class PartitionRegistration:
         """Raise KafkaError POLICY_VIOLATION if the transaction grows beyond `transaction.max.partitions`.
 
         Each value of a transaction is written with all its partitions, so the limit bounds the work for one request.
-        Producers abort the transaction after this code. A transaction or session from a time with a higher limit keeps
+        Producers abort the transaction after this code. A transaction or session that began under a higher limit keeps
         its partitions.
         """
         size, most = len(after.topic_partitions), self._core.config.transaction_max_partitions
@@ -236,7 +236,7 @@ class PartitionRegistration:
     def _check_session(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[TopicPartition]
     ) -> ErrorCode:
-        """Return NONE if all partitions are in the ongoing transaction, or in the session, else an error code."""
+        """Return NONE if each partition is in the ongoing transaction or in the session, else an error code."""
         first = next(iter(partitions))
         code = self.verify(transactional_id, producer_id, producer_epoch, first)
         entry = self._core.state.peek(transactional_id)
@@ -315,8 +315,8 @@ def _decided(entry: TransactionEntry) -> TransactionMetadata:
 def _verify(entry: TransactionEntry, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:
     """Return the code of `verify_partition`, but let a decision take effect when it is appended, before it is durable.
 
-    A commit that still waits for the transaction's records has already taken effect in this sense. A batch of a session
-    that has ended is late and gets INVALID_TXN_STATE.
+    This also holds for a commit that still waits for the transaction's records. A batch of a session that has ended is
+    late and gets INVALID_TXN_STATE.
     """
     code = verify_partition(entry.metadata, identity, partition)
     if code is ErrorCode.NONE:

@@ -89,7 +89,7 @@ class TransactionVersion(IntEnum):
     TV_1 = 1
     """Log records have flexible fields (value version 1)."""
     TV_2 = 2
-    """KIP-890: producing to a partition registers it, and every transaction ends with a new epoch."""
+    """KIP-890: producing to a partition registers the partition, and every transaction ends with a new epoch."""
 
     @property
     def supports_epoch_bump(self) -> bool:

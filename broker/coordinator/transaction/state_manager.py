@@ -1,7 +1,7 @@
 """Keeps every transactional id that this broker coordinates, in memory and in `__transaction_state`.
 
-Owns the entries, the appends that change them, and their replay. Never decides a transition and never accesses the
-partitions of a transaction.
+This module keeps the entries, appends the records that change them, and replays these records. It never decides a
+transition, and never accesses the partitions of a transaction.
 
 A transition is appended, and becomes current when it is durable. In between, its value is the entry's `pending` value
 and no other transition is accepted, so every response reports durable state.
@@ -38,12 +38,12 @@ _DECODED_AT_ONCE = 100
 _TOMBSTONES_PER_BATCH = 30
 """How many tombstones are written in one batch.
 
-Even with the longest ids, such a batch is small enough to be accepted. A refused batch would leave its transactional
-ids in memory forever.
+Even with the longest ids, such a batch is small enough to be accepted. If it were refused, the transactional ids would
+stay in memory forever.
 """
 
 _CHECKED_AT_ONCE = 5000
-"""How many transactional ids are checked for expiry without an await."""
+"""The number of transactional ids that are checked for expiry without an await."""
 
 _COMPLETION_DELAY_S = 0.2
 """How long, in seconds, a COMPLETE_* value waits for its id's next record before it is written by itself."""
@@ -82,7 +82,7 @@ class TransactionStateManager:
         """The sorted partitions of the transactional ids whose latest record is large."""
         self._completion_timer: asyncio.TimerHandle | None = None
         self._unchecked: Iterator[TransactionEntry] | None = None
-        """The entries that the search for expired ids has not checked yet, None if no search is under way."""
+        """The entries that the search for expired ids has not checked yet, or None if no search is under way."""
         self._loaded = False
         self._loader = StateLoader(self._load_partition, logger, "transaction_state_unreadable", "transactional ids")
         self.unreadable = self._loader.unreadable
@@ -118,7 +118,7 @@ class TransactionStateManager:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def get(self, transactional_id: str) -> TransactionEntry | None:
-        """Return the entry of a transactional id, None if the id is unknown.
+        """Return the entry of a transactional id, or None if the id is unknown.
 
         Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS until the replay is done, or COORDINATOR_NOT_AVAILABLE if the id's
         state cannot be read.
@@ -133,7 +133,7 @@ class TransactionStateManager:
         return self._entries.get(transactional_id)
 
     def transactional_id_of(self, producer_id: int) -> str | None:
-        """Return the transactional id whose current or previous producer id this is, None if no known id has it."""
+        """Return the transactional id with this current or previous producer id, or None if no known id has it."""
         entry = self._by_producer_id.get(producer_id)
         if entry is None or producer_id not in (entry.metadata.producer_id, entry.metadata.previous_producer_id):
             return None
@@ -147,7 +147,7 @@ class TransactionStateManager:
         return entry
 
     def transition(self, entry: TransactionEntry, new: TransactionMetadata) -> asyncio.Future[None] | None:
-        """Append the value `new`. Return None if it is current already, else a future that resolves when it is.
+        """Append the value `new`. Return None if it is current, else a future that resolves when it becomes current.
 
         The future is shared: await it through `asyncio.shield`. The call and the future raise KafkaError with a
         coordinator error code; the transactional id's value is then unchanged. A record larger than `max.message.bytes`
@@ -308,7 +308,7 @@ class TransactionStateManager:
             self._completion_timer = loop.call_later(_COMPLETION_DELAY_S, self._completion_due)
 
     def _append(self, entry: TransactionEntry, new: TransactionMetadata) -> int:
-        """Append `new`, preceded by a COMPLETE_* value that is not in the log yet. Return the end offset to flush."""
+        """Append `new`, after a COMPLETE_* value that is not in the log yet, if any. Return the end offset to flush."""
         assert entry.pending is None, "one transition at a time"
         assert self._entries.get(new.transactional_id) is entry
         try:

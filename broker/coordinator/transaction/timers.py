@@ -1,7 +1,7 @@
 """Schedules the scans for transactions past their timeout and for expired transactional ids.
 
-Owns one timer for each scan; the coordinator performs the scans. Aborts must be timely, so their timer is set to the
-earliest known deadline, and fires at least once per configured interval. However, a scan visits all ids, and a
+There is one timer for each scan; the coordinator performs the scans. Aborts must be timely, so their timer is set to
+the earliest known deadline, and fires at least once per configured interval. However, a scan visits all ids, and a
 transaction's timeout may be as short as 1 ms. Therefore a scan runs in slices, and the next scan starts only after a
 pause of `_REST` times the duration of the previous one. Before a scan, the requests waiting in the sockets are
 executed, because one of them may end its transaction in time.
@@ -41,7 +41,7 @@ class TransactionTimers:
     ) -> None:
         """Create the timers, without starting them.
 
-        `abort_timed_out(now_ms)` returns the next deadline in ms since the epoch, None if no transaction is ongoing.
+        `abort_timed_out(now_ms)` returns the next deadline in ms since the epoch, or None if no transaction is ongoing.
 
         `remove_expired(now_ms)` returns whether more expired transactional ids may be left.
         """
@@ -57,8 +57,7 @@ class TransactionTimers:
         self._remove_expired = remove_expired
         self._next_ms = 0
         self._rest_until = 0.0
-        """The event loop time before which no scan for timeouts starts. A change of the wall clock does not affect it.
-        """
+        """The earliest event loop time at which a scan for timeouts may start. The wall clock does not affect it."""
         self._timer: asyncio.Handle | PatientTimer | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._running = False
@@ -77,7 +76,7 @@ class TransactionTimers:
                 timer.cancel()
 
     def expect(self, deadline_ms: int) -> None:
-        """Make the next scan for timeouts start at the deadline of a new transaction, unless it is due earlier."""
+        """Make the next scan for timeouts start at the deadline of a new transaction, unless an earlier scan is due."""
         if not self._running or deadline_ms >= self._next_ms:
             return
         if self._look_under_way is None:

@@ -86,7 +86,7 @@ class SortedSet:
 
 
 class SortedSets(NamedTuple):
-    """The partitions of the transaction and those of the session, in the latest record of a transactional id."""
+    """The transaction's and the session's partitions in the latest record of a transactional id."""
 
     transaction: SortedSet
     session: SortedSet
@@ -108,7 +108,7 @@ def is_large(metadata: TransactionMetadata) -> bool:
 def encode_value(metadata: TransactionMetadata, level: TransactionVersion, sets: SortedSets | None = None) -> bytes:
     """Encode the value of a transactional id's record at the finalized `level` of transaction.version.
 
-    `sets` are those of the id's previous record, if the value is large (`is_large`).
+    If the value is large (`is_large`), `sets` are the sets of the id's previous record.
     """
     version = level.log_value_version
     empty = metadata.state is TransactionState.EMPTY

@@ -1,4 +1,4 @@
-"""Makes requests wait for the previous transaction, instead of answering CONCURRENT_TRANSACTIONS immediately.
+"""Lets requests wait for the previous transaction, instead of refusing them with CONCURRENT_TRANSACTIONS at once.
 
 Defines the limits: how long a request waits, and how many requests wait at the same time. The state manager wakes
 waiting requests after each transition with `TransactionEntry.wake`. A request that is cancelled because its connection
