@@ -29,7 +29,7 @@ class ClosingBound:
         self._deadline = None if timeout_s is None else self._now() + timeout_s
 
     def left_s(self) -> float | None:
-        """Return the time that is left, in seconds, at least 0; None without a bound."""
+        """Return the seconds that are left, at least 0, or None if there is no bound."""
         return None if self._deadline is None else max(self._deadline - self._now(), 0.0)
 
     def __enter__(self) -> None:

@@ -1,8 +1,8 @@
 """The client's view of the cluster: the leaders and coordinators, and a connection to each of their nodes.
 
 `Cluster` owns the metadata snapshot and its refreshing, the look-up of coordinators and, through `ConnectionPool`, the
-sockets. A caller's request is sent to the node that the caller names, and is never retried; only requests for metadata
-and coordinators are. `Cluster` knows neither batches nor groups.
+sockets. It sends a caller's request to the node that the caller names, and never retries the request. It retries only
+its own requests for metadata and coordinators. It knows neither batches nor groups.
 
 Only one refresh is under way at a time; callers that arrive after its request was sent share the next refresh. Where a
 call has a timeout, the timeout bounds all its waits. Retries back off from retry.backoff.ms to retry.backoff.max.ms.
@@ -59,8 +59,8 @@ class KeyType(IntEnum):
     GROUP = 0
     TRANSACTION = 1
     GROUP_HOME = 64
-    """A group id, to look up the group's home: the transaction coordinator that keeps the claims of producers on the
-    group's partitions (transaction extension).
+    """The key is a group id. Its coordinator is the group's home: the transaction coordinator that keeps the claims of
+    producers on the group's partitions (transaction extension).
     """
 
 
@@ -90,7 +90,7 @@ class _Refresh:
 
 
 class Cluster:
-    """The cluster, for one client. Call `start` before use, `close` after it, and everything on one event loop."""
+    """The cluster as one client sees it. Call `start` before use and `close` after use, all on one event loop."""
 
     def __init__(self, config: ClientConfig, *, allow_auto_topic_creation: bool = True) -> None:
         self.config = config

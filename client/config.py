@@ -131,7 +131,7 @@ class ClientConfig(ClientTable):
     )
     sasl_mechanisms: str = text(
         "",
-        doc="The same as sasl.mechanism, by librdkafka's older name. It takes one mechanism.",
+        doc="The same as sasl.mechanism, by librdkafka's older name. Only one mechanism is accepted.",
         parser=_mechanism,
         keyword=literal(_MECHANISMS),
     )
@@ -155,7 +155,7 @@ class ClientConfig(ClientTable):
     sasl_oauthbearer_method: str = text(
         "default",
         doc="oidc: fetch tokens from sasl.oauthbearer.token.endpoint.url, as in librdkafka. default: the same if"
-        " that is given, else call sasl.oauth.token.provider.",
+        " that setting is given, else call sasl.oauth.token.provider.",
         choices=("default", "oidc"),
     )
     sasl_oauthbearer_token_endpoint_url: str = text(
@@ -183,7 +183,7 @@ class ClientConfig(ClientTable):
     )
     ssl_certificate_pem: str = text("", doc="The client's certificate chain as text in PEM, as in librdkafka.")
     ssl_key_location: str = text(
-        "", doc="File in PEM with the client's private key, as in librdkafka. It may be the file of the certificate."
+        "", doc="File in PEM with the client's private key, as in librdkafka. It may be the certificate's file."
     )
     ssl_key_pem: str = password(doc="The client's private key as text in PEM, as in librdkafka.")
     ssl_key_password: str = password(doc="Password of the private key, if the key itself is encrypted.")
@@ -218,7 +218,7 @@ class ClientConfig(ClientTable):
     )
     ssl_endpoint_identification_algorithm: str = text(
         "https",
-        doc="Whether a broker's certificate must have the host name of its address: https (yes) or none. Kafka's"
+        doc="Whether a broker's certificate must contain the broker's host name: https (yes) or none. Kafka's"
         " Java client also takes an empty value for none.",
         choices=("https", "none", ""),
     )
@@ -276,8 +276,8 @@ class ClientConfig(ClientTable):
     cancel_grace_ms: int = long(
         1_500,
         at_least(0),
-        doc="Maximum wait for the broker after a cancellation, for example by asyncio.timeout, until a"
-        " transaction is committed or aborted, or the group is left. Unfinished work continues in the"
+        doc="Maximum time after a cancellation, for example by asyncio.timeout, for which a client waits for the broker"
+        " to commit or abort a transaction, or to remove a group's member. Unfinished work continues in the"
         " background or is left to the broker's timeouts. Not a setting of Kafka's Java client.",
     )
     receive_message_max_bytes: int = long(
@@ -331,10 +331,10 @@ class ProducerConfig(ClientConfig):
     batch_size: int = long(
         131_072,
         at_least(0),
-        doc="Bytes of records at which a batch is full; 0: each batch has one record. With compression, these are"
-        " compressed bytes, estimated from earlier batches, and a batch is also full at 512 KB of uncompressed records,"
-        " or at batch.size of them if that is larger. A batch begins with memory for 16 KB, and takes more as it"
-        " grows.",
+        doc="Bytes of records at which a batch is full; 0: each batch has one record. With compression,"
+        " compressed bytes are counted, estimated from earlier batches, and a batch is also full at 512 KB of"
+        " uncompressed records, or at batch.size uncompressed bytes if that is larger. A batch begins with memory for"
+        " 16 KB, and takes more as it grows.",
     )
     linger_ms: int = long(
         5,
@@ -455,7 +455,7 @@ class ProducerConfig(ClientConfig):
         if self.retries == 0:
             raise ConfigError(
                 "retries",
-                "0 contradicts enable.idempotence=true, which has to retry: raise it, or disable idempotence",
+                "0 contradicts enable.idempotence=true, which needs retries: raise it, or disable idempotence",
                 other,
             )
         if self.max_in_flight_requests_per_connection > IDEMPOTENT_MAX_IN_FLIGHT:
@@ -501,7 +501,7 @@ class ConsumerConfig(ClientConfig):
 
     group_id: str | None = text(None, doc="The group that the consumer joins and commits offsets for.")
     group_instance_id: str | None = text(
-        None, doc="Name that makes the consumer a static member, which keeps its partitions over a restart."
+        None, doc="Name that makes the consumer a static member, which keeps its partitions across restarts."
     )
     group_protocol: str = text("classic", doc="Protocol of the group. Only classic is supported.", choices=("classic",))
     session_timeout_ms: int = long(
@@ -539,10 +539,13 @@ class ConsumerConfig(ClientConfig):
         doc="Bytes of records that the broker waits for before it responds, for at most fetch.max.wait.ms.",
     )
     fetch_max_bytes: int = long(
-        52_428_800, at_least(0), doc="Maximum bytes of a fetch response, which has at least one batch."
+        52_428_800, at_least(0), doc="Maximum bytes of a fetch response. A larger first batch is returned nevertheless."
     )
     max_partition_fetch_bytes: int = long(
-        1_048_576, at_least(0), doc="Maximum bytes per partition in a fetch response, which has at least one batch."
+        1_048_576,
+        at_least(0),
+        doc="Maximum bytes per partition in a fetch response. A larger first batch of the response is returned"
+        " nevertheless.",
     )
     fetch_max_wait_ms: int = long(500, at_least(0), doc="Maximum wait of the broker for fetch.min.bytes.")
     check_crcs: bool = boolean(True, doc="Whether to verify the checksum of every batch.")

@@ -58,7 +58,7 @@ CLOSED_HERE: Final = "closed by this client"
 SHUTDOWN_S: Final = 5.0
 """Maximum seconds for the shutdown of a TLS connection, during which its last bytes are sent."""
 LOOK_S: Final = 0.005
-"""Seconds between two checks whether the socket has taken the bytes that TLS has passed on."""
+"""Seconds between two checks of whether the socket has taken the bytes that TLS has passed on."""
 _CLOSED_BY_PEER: Final = "the broker closed the connection"
 
 
@@ -66,8 +66,8 @@ _CLOSED_BY_PEER: Final = "the broker closed the connection"
 class ConnectionOptions:
     """Options of all connections of a client.
 
-    `extension_version` is sent to brokers with the extension; -1: none. `tls` encrypts the connections; None: no TLS.
-    `login` logs in on each connection; None: no SASL.
+    `extension_version` is sent to brokers with the extension; -1 means none. `tls` encrypts the connections; None means
+    no TLS. `login` logs in on each connection; None means no SASL.
     """
 
     client_id: str
@@ -247,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
         return len(self._unanswered) + len(self._posted) + len(self._held or ())
 
     def version_of(self, request: type[Request[Any]], at_most: int = 32767) -> int:
-        """Return the newest version that client and broker both support. Raises UnsupportedVersionError without one."""
+        """Return the newest version that client and broker share. Raises UnsupportedVersionError if there is none."""
         return self.versions.version_of(request, at_most)
 
     def supports(self, request: type[Request[Any]], version: int) -> bool:
@@ -344,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
         return future
 
     def _sent_at(self, now: float) -> float:
-        """Return when a request that is held back now can be written, as far as this is known."""
+        """Return the time, as far as it is known, at which a request that is held back now can be written."""
         return now if self._throttle is None else max(now, self._throttle.when())
 
     def _encoded(self, request: Request[Any], version: int) -> tuple[int, list[Buffer]]:
@@ -415,7 +415,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- quotas
 
     def _wait(self, seconds: float) -> None:
-        """Write no request for this time, because the client has used more than its quota."""
+        """Hold all requests back for this time, because the client has used more than its quota."""
         if self._transport is None:
             return
         if self._throttle is not None:
@@ -610,7 +610,7 @@ class Connection(asyncio.BufferedProtocol):
             self._arm(min([*(one.deadline for one in waiting), *(deadline for _, deadline in self._posted)]))
 
     def _has_bytes_below_tls(self) -> bool:
-        """Whether the transport of the socket holds bytes that TLS has passed on and no longer counts as its own."""
+        """Whether the socket's transport still buffers bytes that TLS has already passed to this transport."""
         below = self._below_tls
         return below is not None and not below.is_closing() and below.get_write_buffer_size() > 0
 
@@ -678,7 +678,7 @@ def _is_alert(error: ssl.SSLError) -> bool:
 
 
 def _is_refusal(frame: Buffer) -> bool:
-    """Return whether an ApiVersions response has the error UNSUPPORTED_VERSION; a response with it is always in v0."""
+    """Return whether an ApiVersions response has the error UNSUPPORTED_VERSION. Such a response is always in v0."""
     return int.from_bytes(frame[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION
 
 

@@ -72,7 +72,7 @@ class ConnectionPool:
         return await outcome_of(state.attempt)
 
     def adopt(self, bootstrap_id: int, brokers: Iterable[Node]) -> None:
-        """Use the connection to a bootstrap address for the broker that has this address, if there is one."""
+        """If a broker has the bootstrap address `bootstrap_id`, use the connection to that address for the broker."""
         state = self._states.get((bootstrap_id, ""))
         if state is None or state.attempt is not None:
             return
@@ -98,14 +98,14 @@ class ConnectionPool:
         )
 
     def close_idle(self, now: float) -> None:
-        """Close connections that were not used for connections.max.idle.ms."""
+        """Close connections that have not been used for connections.max.idle.ms."""
         for state in self._states.values():
             connection = state.connection
             if connection is not None and not connection.unanswered and now - connection.last_used > self._max_idle_s:
                 connection.close("it was idle for connections.max.idle.ms")
 
     async def close(self) -> None:
-        """Close every connection, and wait until the sockets are closed. A cancellation ends the wait only."""
+        """Close every connection, and wait until the sockets are closed. A cancellation ends only the wait."""
         states = list(self._states.values())
         self._states.clear()
         attempts = [state.attempt for state in states if state.attempt is not None]

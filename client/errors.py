@@ -91,7 +91,7 @@ class TlsError(NetworkError):
 
     remedy = (
         "check security.protocol and the address, that ssl.ca.location names the authority that signed the broker's "
-        "certificate, that the certificate has the host name of the address, and that the broker trusts the client's "
+        "certificate, that the certificate contains the address's host name, and that the broker trusts the client's "
         "certificate, if it demands one"
     )
 
@@ -173,7 +173,7 @@ class ProducerFencedError(FatalError):
 
 
 class ConcurrentProducerCommitError(FatalError):
-    """Another producer of a newer generation of the group owns the partitions, so this producer cannot commit their
+    """Another producer, of a newer generation of the group, owns the partitions, so this producer cannot commit their
     offsets.
 
     No part of the transaction is committed: the coordinator aborts it.
@@ -226,7 +226,7 @@ class UnsupportedVersionError(FatalError):
 class AuthorizationError(_Client):
     """The principal is not authorized for this operation."""
 
-    remedy = "grant the missing right, which the log of the broker names, or use another principal"
+    remedy = "grant the missing right, which the broker's log names, or use another principal"
 
 
 class InvalidTopicError(_Client, ValueError):
@@ -263,7 +263,7 @@ class BufferFullError(RetriableError):
 
 
 class IllegalStateError(_Client, RuntimeError):
-    """The call is not allowed in the client's current state. The program has to be corrected."""
+    """The call is not allowed in the client's current state. Correct the program."""
 
     remedy = ""
 
@@ -342,7 +342,7 @@ def copy_of(error: E) -> E:
 def error_for(code: int, message: str | None = None) -> KafkaError:
     """Return the exception for the error code of a response.
 
-    Its type is the one in `_TYPES`, else RetriableError for a retriable code and KafkaError for any other code.
+    `_TYPES` gives its type. A code that is not listed there gives RetriableError if it is retriable, else KafkaError.
     """
     known = error_code(code)
     kind = _TYPES.get(known)

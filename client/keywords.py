@@ -15,9 +15,9 @@ class ClientKeywords(TypedDict, total=False):
     bootstrap_servers: str | Iterable[str]
     """Addresses host:port of one or more brokers, from which the client learns the others. Kafka has no default."""
     cancel_grace_ms: int
-    """Maximum wait for the broker after a cancellation, for example by asyncio.timeout, until a transaction is
-    committed or aborted, or the group is left. Unfinished work continues in the background or is left to the
-    broker's timeouts. Not a setting of Kafka's Java client.
+    """Maximum time after a cancellation, for example by asyncio.timeout, for which a client waits for the broker to
+    commit or abort a transaction, or to remove a group's member. Unfinished work continues in the background or is
+    left to the broker's timeouts. Not a setting of Kafka's Java client.
     """
     client_dns_lookup: Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]
     """Accepted for compatibility and ignored: the client tries all addresses of a host name, one after the other."""
@@ -54,7 +54,7 @@ class ClientKeywords(TypedDict, total=False):
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
     """SASL mechanism of the login. Kafka's default is GSSAPI, which is not offered."""
     sasl_mechanisms: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
-    """The same as sasl.mechanism, by librdkafka's older name. It takes one mechanism."""
+    """The same as sasl.mechanism, by librdkafka's older name. Only one mechanism is accepted."""
     sasl_oauth_token_provider: TokenProvider | None
     """Function for OAUTHBEARER that returns an access token and the seconds for which it is valid. It is async, or
     runs in a thread. Not a setting of Kafka's Java client.
@@ -66,8 +66,8 @@ class ClientKeywords(TypedDict, total=False):
     sasl_oauthbearer_extensions: str | Iterable[str]
     """Extensions that are sent to the broker with the token: name=value, separated by commas."""
     sasl_oauthbearer_method: Literal["default", "oidc"]
-    """oidc: fetch tokens from sasl.oauthbearer.token.endpoint.url, as in librdkafka. default: the same if that is
-    given, else call sasl.oauth.token.provider.
+    """oidc: fetch tokens from sasl.oauthbearer.token.endpoint.url, as in librdkafka. default: the same if that
+    setting is given, else call sasl.oauth.token.provider.
     """
     sasl_oauthbearer_scope: str
     """Scope of the tokens, if the OAuth server needs it."""
@@ -110,11 +110,11 @@ class ClientKeywords(TypedDict, total=False):
     ssl_enabled_protocols: str | Iterable[str]
     """Versions of TLS: TLSv1.2, TLSv1.3."""
     ssl_endpoint_identification_algorithm: Literal["https", "none", ""]
-    """Whether a broker's certificate must have the host name of its address: https (yes) or none. Kafka's Java
-    client also takes an empty value for none.
+    """Whether a broker's certificate must contain the broker's host name: https (yes) or none. Kafka's Java client
+    also takes an empty value for none.
     """
     ssl_key_location: str
-    """File in PEM with the client's private key, as in librdkafka. It may be the file of the certificate."""
+    """File in PEM with the client's private key, as in librdkafka. It may be the certificate's file."""
     ssl_key_password: str
     """Password of the private key, if the key itself is encrypted."""
     ssl_key_pem: str
@@ -154,9 +154,10 @@ class SendingKeywords(ClientKeywords, total=False):
     them; 0 never.
     """
     batch_size: int
-    """Bytes of records at which a batch is full; 0: each batch has one record. With compression, these are
-    compressed bytes, estimated from earlier batches, and a batch is also full at 512 KB of uncompressed records, or
-    at batch.size of them if that is larger. A batch begins with memory for 16 KB, and takes more as it grows.
+    """Bytes of records at which a batch is full; 0: each batch has one record. With compression, compressed bytes
+    are counted, estimated from earlier batches, and a batch is also full at 512 KB of uncompressed records, or at
+    batch.size uncompressed bytes if that is larger. A batch begins with memory for 16 KB, and takes more as it
+    grows.
     """
     buffer_memory: int
     """Maximum bytes of unacknowledged records. Records are counted uncompressed until their batch is sent, and
@@ -234,7 +235,7 @@ class ReadingKeywords(ClientKeywords, total=False):
     exclude_internal_topics: bool
     """Whether to exclude internal topics from a subscription by pattern."""
     fetch_max_bytes: int
-    """Maximum bytes of a fetch response, which has at least one batch."""
+    """Maximum bytes of a fetch response. A larger first batch is returned nevertheless."""
     fetch_max_wait_ms: int
     """Maximum wait of the broker for fetch.min.bytes."""
     fetch_min_bytes: int
@@ -248,7 +249,9 @@ class ReadingKeywords(ClientKeywords, total=False):
     max_decompressed_bytes: int
     """Maximum bytes of a decompressed batch; a larger batch raises RecordCorruptError."""
     max_partition_fetch_bytes: int
-    """Maximum bytes per partition in a fetch response, which has at least one batch."""
+    """Maximum bytes per partition in a fetch response. A larger first batch of the response is returned
+    nevertheless.
+    """
     max_poll_interval_ms: int
     """Time without a poll after which the member leaves the group."""
     max_poll_records: int
@@ -267,7 +270,7 @@ class ConsumerKeywords(ReadingKeywords, total=False):
     group_id: str | None
     """The group that the consumer joins and commits offsets for."""
     group_instance_id: str | None
-    """Name that makes the consumer a static member, which keeps its partitions over a restart."""
+    """Name that makes the consumer a static member, which keeps its partitions across restarts."""
     isolation_level: Literal["read_uncommitted", "read_committed"]
     """read_committed hides records of open and of aborted transactions."""
 
@@ -276,4 +279,4 @@ class ProcessorKeywords(SendingKeywords, ReadingKeywords, total=False):
     """Settings that a `Processor` passes on to its consumers and producers."""
 
     group_instance_id: str | None
-    """Name that makes the consumer a static member, which keeps its partitions over a restart."""
+    """Name that makes the consumer a static member, which keeps its partitions across restarts."""

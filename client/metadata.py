@@ -36,7 +36,8 @@ class PartitionMetadata:
 class TopicMetadata(NamedTuple):
     """A topic with its partitions by index. `topic_id` is all zeros with brokers before Kafka 2.8.
 
-    If a response leaves out a partition or has one twice, `partitions` is empty and `error_code` UNKNOWN_SERVER_ERROR.
+    If a response leaves out a partition or lists one twice, `partitions` is empty and `error_code`
+    UNKNOWN_SERVER_ERROR.
     """
 
     name: str
@@ -48,7 +49,7 @@ class TopicMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """A snapshot of the cluster. `topics` has all requested topics, with an error_code for those that do not exist."""
+    """A snapshot of the cluster. `topics` contains all requested topics, with an error_code if they do not exist."""
 
     brokers: Mapping[int, Node] = field(default_factory=dict)
     topics: Mapping[str, TopicMetadata] = field(default_factory=dict)

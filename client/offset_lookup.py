@@ -69,7 +69,7 @@ async def list_offsets(
 async def list_offsets_or_errors(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], *, read_committed: bool, timeout_s: float
 ) -> dict[TopicPartition, ListedOffset | KafkaError]:
-    """Look up one offset in each partition like `list_offsets`, and return an error for each partition without one.
+    """Look up one offset in each partition like `list_offsets`, but return the error of a partition that has none.
 
     A partition that has no leader, or that its leader cannot read (KAFKA_STORAGE_ERROR), gets its error at once. The
     lookup is repeated only if the leader has moved or cannot be reached, or if the topic is unknown. Raises
@@ -95,7 +95,7 @@ async def list_offsets_or_errors(
 
 
 def _is_final(late: TimeoutError) -> bool:
-    """Whether this is an error that no further round can correct, instead of a timeout."""
+    """Whether this is a final error, which no further round can correct, and not just a timeout."""
     return isinstance(late, UnknownTopicError) or (isinstance(late, KafkaError) and not late.retriable)
 
 
@@ -217,7 +217,7 @@ async def _by_leader(
 async def _ask(
     cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, int], read_committed: bool
 ) -> tuple[dict[TopicPartition, ListedOffset], dict[TopicPartition, KafkaError]]:
-    """Ask one leader; return the offsets, and the errors of partitions without one."""
+    """Ask one leader; return the offsets, and the errors of partitions without an offset."""
     topics: dict[str, ListOffsetsTopic] = {}
     epochs = {
         (name, one.index): one.leader_epoch

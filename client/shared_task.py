@@ -1,5 +1,5 @@
-"""`outcome_of` waits for a task that several callers share. `is_cancelling` tells a cancellation of the waiting task
-from one of what it waits for.
+"""`outcome_of` waits for a task that several callers share. `is_cancelling` distinguishes a cancellation of the waiting
+task from a cancellation of the awaited one.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def call_for(caller: Caller, function: Callable[[], T]) -> T:
 
 
 def current_caller() -> Caller:
-    """Return the current task or, outside of tasks, the current thread. Within `call_for`, return its caller."""
+    """Return the current task or, outside of tasks, the current thread. Within `call_for`, return its `caller`."""
     called_for = _CALLED_FOR.get()
     if called_for is not None:
         return called_for

@@ -21,14 +21,14 @@ _CHAIN: Final = (
 )
 _KEY: Final = ("ssl.key.location", "ssl.key.pem", "ssl.keystore.key", "ssl.keystore.location")
 """_TRUSTED, _CHAIN and _KEY: the settings that give trusted certificates, the client's certificate chain, and its key.
-The settings of a tuple exclude each other.
+The settings within a tuple exclude each other.
 
 The settings at the same index of _CHAIN and _KEY belong together.
 """
 
 
 def context_of(config: ClientConfig) -> ssl.SSLContext | None:
-    """Return the context of a client's connections; None without TLS. Reads the named files. Raises ConfigError."""
+    """Return the context of a client's connections, or None without TLS. Reads the named files. Raises ConfigError."""
     if config.security_protocol not in ("SSL", "SASL_SSL"):
         explicit = sorted(name for name in config.explicit if name.startswith("ssl."))
         if explicit:
@@ -59,7 +59,7 @@ def _trusts(config: ClientConfig) -> bool:
 
 
 def _given(config: ClientConfig, settings: Sequence[str]) -> str:
-    """Return the one of the settings that has a value, or "". Raises ConfigError if several have one."""
+    """Return the setting that has a value, or "" if none has one. Raises ConfigError if several have one."""
     given = [setting for setting in settings if _value(config, setting)]
     if len(given) > 1:
         raise ConfigError(given[1], f"means the same as {given[0]}: give one of them")
@@ -91,7 +91,7 @@ def _load_key(context: ssl.SSLContext, config: ClientConfig) -> None:
         return
     if not (chain and key):
         missing = _KEY[_CHAIN.index(chain)] if chain else _CHAIN[_KEY.index(key)]
-        raise ConfigError(missing, "is missing: a certificate and its private key are given together")
+        raise ConfigError(missing, "is missing: a certificate and its private key must be given together")
     try:
         if chain == key:
             path = Path(config.ssl_keystore_location)

@@ -23,9 +23,9 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A position to commit. `offset` is that of the next record to read; `leader_epoch` is -1 if it is unknown.
+    """A position to commit. `offset` is the offset of the next record to read. `leader_epoch` is -1 if it is unknown.
 
-    `topic_id` has the 16 bytes of the id of the topic that the records come from, zeros if it is unknown. A transaction
+    `topic_id` is the 16-byte id of the topic that the records come from, or zeros if the id is unknown. A transaction
     with offsets of a topic that was deleted and created again is refused, because the offsets would skip records of the
     new topic. Apache Kafka does not check this.
     """
@@ -40,7 +40,7 @@ V = TypeVar("V")
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 """A key or value to send. Mutable buffers are copied."""
 HeadersLike: TypeAlias = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
-"""Headers to send, as pairs or as a mapping. A mapping can have each name only once."""
+"""Headers to send, as pairs or as a mapping. A mapping can contain each name only once."""
 ByPartition: TypeAlias = Mapping[TopicPartition, V] | Mapping[tuple[str, int], V]
 """A value for each partition; the keys are any (topic, partition) pairs. The type names two mappings because `Mapping`
 is invariant in its key.
@@ -64,7 +64,7 @@ class ConsumerGroupMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupAssignment:
-    """The input partitions that a producer works on, and the group's generation that assigned them (KIP-447).
+    """The input partitions that a producer works on, and the generation of the group that assigned them (KIP-447).
 
     Use this class directly for groups whose partitions are not assigned by Kafka's group protocol. Their generation is
     any number that grows with each assignment, or -1 if there are no generations. `partitions` may be any (topic,

@@ -38,7 +38,7 @@ class ApiVersionTable:
         return self.finalized_features.get(GROUP_AWARE_TRANSACTION, 0) >= 1
 
     def version_of(self, request: type[Request[Any]], at_most: int = 32767) -> int:
-        """Return the newest version that client and broker both support. Raises UnsupportedVersionError without one."""
+        """Return the newest version that client and broker share. Raises UnsupportedVersionError if there is none."""
         key = request.spec.key
         chosen = self._chosen.get((key, at_most))
         if chosen is not None:

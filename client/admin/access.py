@@ -34,7 +34,7 @@ PATTERNS: Final = _by_name((PatternType.LITERAL, PatternType.PREFIXED))
 OPERATIONS: Final = _by_name(each for each in AclOperation if each > AclOperation.ANY)
 PERMISSIONS: Final = _by_name((Permission.ALLOW, Permission.DENY))
 _ANY: Final = 1
-"""The number of ANY in filters, the same for kinds, patterns, operations and permissions."""
+"""The number that means ANY in a filter. It is the same for kinds, patterns, operations and permissions."""
 
 SALT_BYTES: Final = 24
 

@@ -89,7 +89,7 @@ class Admin:
         """Connect to the cluster. Raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""
         if self._started or self._closed:
             raise IllegalStateError(
-                "the admin client was started or closed before. It is started once only: make a new one"
+                "the admin client was already started or closed. It starts only once: make a new one"
             )
         self._started = True
         self._thread = OwnThread("an admin client")
@@ -127,9 +127,9 @@ class Admin:
     ) -> dict[str, KafkaError | None]:
         """Create topics. Raises the first failure, or with `raise_errors=False` returns every outcome by topic.
 
-        A request whose response was lost is sent again. If the second response says that a topic exists, the call
-        counts the topic as created by itself, provided that the topic did not exist when the call began and has the
-        wanted number of partitions.
+        A request whose response was lost is sent again. If the second response says that a topic exists, the topic
+        counts as created by this call, provided that it did not exist when the call began and has the wanted number of
+        partitions.
         """
         outcomes = await topics.create_topics(self._calls, topics_to_create(new_topics), validate_only=validate_only)
         return _raised(outcomes) if raise_errors else outcomes
@@ -201,8 +201,8 @@ class Admin:
     async def list_offsets(
         self, wanted: ByPartition[int], *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, ListedOffset]:
-        """Look up one offset in each partition: the first at or after a time in ms since the epoch, or -1 for the end,
-        -2 for the start, -3 for the record with the latest timestamp.
+        """Look up, in each partition, the first offset at or after a time in ms since the epoch. In place of a time, -1
+        means the end, -2 the start, and -3 the record with the latest timestamp.
 
         The returned offset is -1 where no record is at or after the time. With `isolation_level="read_committed"` the
         end is the last stable offset. Raises UnknownTopicError for a topic or partition that does not exist.
@@ -214,8 +214,7 @@ class Admin:
     ) -> dict[TopicPartition, ListedOffset | KafkaError]:
         """Look up offsets like `list_offsets`, and return an error for each partition that has none.
 
-        So a partition that is damaged or has no leader does not hide the other partitions' offsets. Its error is
-        returned at once.
+        If a partition is damaged or has no leader, its error is returned at once, along with the offsets of the others.
         Raises UnknownTopicError for a topic or partition that does not exist.
         """
         return await self._look_up(list_offsets_or_errors, wanted, isolation_level)
@@ -320,7 +319,7 @@ class Admin:
         return await claims.group_claims(self._calls, name_of(group_id, "group_id"))
 
     async def unfence_group(self, group_id: str) -> list[GroupClaim]:
-        """Remove all claims of a group, so that any producer may commit its offsets; return the removed claims.
+        """Remove all claims of a group, so that any producer may commit the group's offsets; return the removed claims.
 
         A producer that is still running claims its partitions again only when it is initialised again. Raises
         UnsupportedVersionError as `group_claims` does.
@@ -417,8 +416,8 @@ class Admin:
     async def expire_delegation_token(self, hmac: bytes, *, period_ms: int | None = None) -> int:
         """Let the delegation token with this secret expire; return its new expiry in ms since the epoch.
 
-        It expires after `period_ms`; None removes it at once. Open connections stay open. Raises the same errors as
-        `renew_delegation_token`.
+        The token expires after `period_ms`; None removes the token at once. Open connections stay open. Raises the same
+        errors as `renew_delegation_token`.
         """
         period = -1 if period_ms is None else whole_number(period_ms, "period_ms", MAX_INT64)
         return await delegation_tokens.expire(self._calls, hmac, period)

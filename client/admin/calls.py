@@ -76,8 +76,8 @@ class AdminCalls:
         return (await self.any_again(build, what))[0]
 
     async def any_again(self, build: Callable[[Connection], tuple[Request[R], int]], what: str) -> tuple[R, bool]:
-        """Send a request as `any` does. Also return whether an earlier response was lost: its request may have been
-        executed.
+        """Send a request as `any` does. Also return whether an earlier response was lost. If so, an earlier request may
+        have been executed.
         """
         lost = False
 

@@ -1,8 +1,8 @@
 """Reads and removes the claims of group-aware producers on the input partitions of a consumer group.
 
-The claims are the config `transaction.claims` of a resource of type GROUP. If they do not fit into one value, the rest
-is in `transaction.claims.2`, `transaction.claims.3` and so on. A broker without the transaction extension does not have
-these configs.
+The config `transaction.claims` of a resource of type GROUP contains the claims. If they do not fit into one value, the
+rest is in `transaction.claims.2`, `transaction.claims.3` and so on. A broker without the transaction extension does not
+have these configs.
 """
 
 from __future__ import annotations

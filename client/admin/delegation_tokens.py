@@ -44,12 +44,12 @@ class DelegationToken:
 
     @property
     def password(self) -> str:
-        """The secret of the token as text, which is the HMAC in base64."""
+        """The token's secret as text: the HMAC in base64."""
         return base64.b64encode(self.hmac).decode()
 
     @property
     def jaas_config(self) -> str:
-        """The value of `sasl.jaas.config` with which clients log in with the token. It contains the secret."""
+        """The value of `sasl.jaas.config` for clients that log in with the token. It contains the secret."""
         module = "org.apache.kafka.common.security.scram.ScramLoginModule"
         return f'{module} required username="{self.token_id}" password="{self.password}" tokenauth="true";'
 
@@ -104,7 +104,7 @@ async def expire(calls: AdminCalls, hmac: bytes, period_ms: int) -> int:
 
 
 async def describe(calls: AdminCalls, owners: Iterable[Principal] | None) -> list[DelegationToken]:
-    """Return the tokens that the client sees, sorted by the time of their creation."""
+    """Return the tokens that the client may see, sorted by the time of their creation."""
     wanted = None if owners is None else [DescribeDelegationTokenOwner(each.kind, each.name) for each in owners]
     answer = await calls.simple(DescribeDelegationTokenRequest(wanted), "describe delegation tokens")
     if answer.error_code:

@@ -30,7 +30,7 @@ from .values import GroupDescription, GroupListing, GroupMember
 
 
 async def list_groups(calls: AdminCalls, states: Iterable[str]) -> list[GroupListing]:
-    """Send ListGroups to every broker, because each broker lists the groups that it coordinates."""
+    """Send ListGroups to every broker, because each broker lists only the groups that it coordinates."""
     wanted = list(states)
 
     async def one(node_id: int) -> list[GroupListing]:

@@ -73,7 +73,7 @@ async def create_topics(calls: AdminCalls, topics: Iterable[NewTopic], *, valida
 
 
 def _as_asked(outcomes: Outcomes, names: Iterable[str]) -> Outcomes:
-    """Return the outcomes in the order of `names`, because brokers respond in any order."""
+    """Return the outcomes in the order of `names`, because a broker may list them in any order."""
     return {name: outcomes[name] for name in names if name in outcomes}
 
 

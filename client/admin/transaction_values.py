@@ -59,7 +59,8 @@ class ProducerDescription(NamedTuple):
     """The state of a producer at a partition's leader.
 
     `transaction_start_offset` is the first offset of the producer's open transaction, or None. `coordinator_epoch` is
-    that of the last marker, -1 before the first. `last_timestamp_ms` is that of the last record, -1 if it is unknown.
+    the epoch in the last marker, or -1 before the first marker. `last_timestamp_ms` is the timestamp of the last
+    record, or -1 if it is unknown.
     """
 
     producer_id: int

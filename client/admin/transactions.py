@@ -1,8 +1,8 @@
 """The admin client's requests about transactions: list, describe, fence, find hanging ones, and abort by marker.
 
 Coordinators know transactional ids, and leaders know the open transactions of their partitions. A transaction hangs if
-a leader has it open but no coordinator does. Nothing ends such a transaction, and read_committed consumers stop before
-it forever (KIP-664).
+it is open at a leader but unknown to every coordinator. Nothing ends such a transaction, and read_committed consumers
+stop before it forever (KIP-664).
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ AT_ONCE: Final = 16
 async def fence(calls: AdminCalls, transactional_ids: Iterable[str]) -> dict[str, FencedProducer]:
     """Send InitProducerId for each id, as a new producer would; return the outcome by id.
 
-    CONCURRENT_TRANSACTIONS (the open transaction is being aborted) and moving coordinators are retried until the
-    timeout.
+    Retries until the timeout while the open transaction is being aborted (CONCURRENT_TRANSACTIONS) or the coordinator
+    is moving.
     """
 
     async def one(transactional_id: str) -> FencedProducer:
@@ -93,7 +93,7 @@ async def list_transactions(
     min_duration_ms: int,
     pattern: str | None,
 ) -> list[TransactionListing]:
-    """Send ListTransactions to every broker, because each broker lists the ids that it coordinates."""
+    """Send ListTransactions to every broker, because each broker lists only the ids that it coordinates."""
 
     async def one(node_id: int) -> list[TransactionListing]:
         connection = await calls.cluster.connection(node_id)

@@ -5,10 +5,10 @@ committed offsets and offset look-ups. Only one task may poll at a time; other t
 
 Delivery: records that `poll`, `getmany` or the iteration returned count as processed at the next of these calls. Only
 then are their offsets committed automatically, or their partitions given up in a rebalance. The iteration moves the
-position with each record that it returns. `close` counts as the next call if the task that called for the records calls
-it, or if that task has ended without an exception. Otherwise that task may still process the records, so they are read
-again later. For calls from outside of tasks, such as those of `oncelog.sync`, the same holds for threads. Records
-before a position that the program itself has committed count as processed, too.
+position with each record that it returns. `close` counts as the next call if it is called by the task that received the
+records, or if that task has ended without an exception. Otherwise that task may still be processing the records, so
+they are read again later. For calls from outside of tasks, such as those of `oncelog.sync`, the same holds for threads.
+Records before a position that the program itself has committed count as processed, too.
 
 The caller is noted when a method is called, and not when its coroutine runs: another task may run the coroutine, for
 example one made by `asyncio.wait_for`. So the methods that return records, and `close`, are plain functions that return
@@ -83,9 +83,10 @@ class Consumer(Generic[K, V]):
     and IllegalStateError for a listener without the methods of RebalanceListener. With enable.auto.commit the end of
     the block commits the offsets, unless an exception ends the block.
 
-    `Consumer[K, V]` has the types of keys and values, which follow from `key_deserializer` and `value_deserializer`;
-    without these they are bytes. Null is None. At a record that cannot be deserialized, the consumer first returns the
-    records before it. Then each call raises DeserializationError, until the program seeks past the record.
+    In `Consumer[K, V]`, K and V are the types of keys and values. They follow from `key_deserializer` and
+    `value_deserializer`; without these, keys and values are bytes. Null is None. At a record that cannot be
+    deserialized, the consumer first returns the records before it. Then each call raises DeserializationError, until
+    the program seeks past the record.
     """
 
     def __init__(
@@ -143,9 +144,7 @@ class Consumer(Generic[K, V]):
     async def start(self) -> None:
         """Connect to the cluster. Raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""
         if self._started or self._closed:
-            raise IllegalStateError(
-                "the consumer was started or closed before. It is started once only: make a new one"
-            )
+            raise IllegalStateError("the consumer was already started or closed. It starts only once: make a new one")
         self._started = True
         self._thread = OwnThread("a consumer")
         self._loop = asyncio.get_running_loop()
@@ -176,9 +175,9 @@ class Consumer(Generic[K, V]):
     def close(self, *, commit: bool = True, timeout_s: float | None = None) -> Coroutine[Any, Any, None]:
         """Commit (if enable.auto.commit and `commit` are both true), leave the group, and close the connections.
 
-        Safe to call twice. Does not commit the last returned records if another task called for them, and has neither
-        ended without an exception nor called for more since: that task may still process them, or may have failed. A
-        position that the program has committed itself stays.
+        Safe to call twice. Does not commit the last returned records if another task received them, unless that task
+        has since asked for more or ended without an exception: it may still be processing them, or may have failed. A
+        position that the program itself has committed stays committed.
 
         Waits for the broker for `timeout_s` at most (default: the shorter of request.timeout.ms and
         default.api.timeout.ms). If the time runs out, uncommitted records are read again later, and the group waits for
@@ -440,7 +439,7 @@ class Consumer(Generic[K, V]):
     # -- positions
 
     async def position(self, partition: tuple[str, int], timeout_ms: float | None = None) -> int:
-        """Return the offset of the next record that the consumer will return. Waits until it is known.
+        """Return the offset of the next record that the consumer will return. Waits until the offset is known.
 
         Raises KafkaTimeoutError after the timeout (default: default.api.timeout.ms), or its subclass
         PendingTransactionError if an undecided transaction is the cause.
@@ -487,11 +486,11 @@ class Consumer(Generic[K, V]):
         self._check_open()
         state = self._subscription.state(partition)
         if state.position is None:
-            raise IllegalStateError(f"no record of {TopicPartition(*partition)} was returned yet")
+            raise IllegalStateError(f"no record of {TopicPartition(*partition)} has been returned yet")
         return OffsetAndMetadata(state.position, "", state.leader_epoch, state.topic_id)
 
     def is_recreated(self, topic: str, topic_id: bytes) -> bool:
-        """Whether the topic with this id is known to be deleted, and another topic is known to have its name now.
+        """Whether the topic with this id is known to have been deleted, and its name to belong to another topic now.
 
         An offset of the deleted topic must not be committed: it would skip records of the new topic.
         """
@@ -533,8 +532,8 @@ class Consumer(Generic[K, V]):
         return {one for one, state in self._subscription.assigned.items() if state.paused}
 
     async def lag(self, partition: tuple[str, int]) -> int:
-        """Return the number of offsets from a partition's position to its end (with read_committed: last stable
-        offset).
+        """Return the number of offsets from a partition's position to the partition's end (with read_committed: to the
+        last stable offset).
         """
         partition = partition_of(partition)
         position = await self.position(partition)
@@ -625,9 +624,9 @@ class Consumer(Generic[K, V]):
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return the group, member and generation of this consumer, for `Producer.send_offsets` (KIP-447).
 
-        They stay the same when the membership is lost, so that the broker then refuses the offsets. The generation is
-        -1 before the consumer has joined the group, and for partitions given to `assign`: the broker does not check
-        such commits.
+        They stay the same after the membership is lost: the broker then refuses the offsets. The generation is -1
+        before the consumer has joined the group, and for partitions given to `assign`: the broker does not check such
+        commits.
         """
         return self._with_group("group_metadata()").group_metadata()
 
@@ -676,7 +675,9 @@ class Consumer(Generic[K, V]):
             self._last_offsets[partition] = max(self._last_offsets[partition], positions[partition].offset)
 
     def _take_back_unprocessed(self, closer: Caller) -> None:
-        """Go back before the last returned records if a task or thread other than `closer` may still process them."""
+        """Move the positions back to before the last returned records if a task or thread other than `closer` may still
+        be processing these.
+        """
         holder, record = self._holder, self._last_record
         if holder is None or holder is closer or has_succeeded(holder):
             return

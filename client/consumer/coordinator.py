@@ -68,8 +68,8 @@ class _ListenerCall:
 
 
 _listener_call: ContextVar[_ListenerCall | None] = ContextVar("listener call", default=None)
-"""The call of a listener in this context. A context variable, because a listener may call the consumer in another task
-or thread and wait for it.
+"""The call of a listener in this context. It is a context variable, because a listener may call the consumer in another
+task or thread and wait for it.
 """
 
 
@@ -117,7 +117,7 @@ class ConsumerCoordinator:
 
     @property
     def urgent(self) -> bool:
-        """Whether a rebalance, a commit or a failure is due, so that the next record must be taken by `poll`."""
+        """Whether the next record must be taken by `poll`, because a rebalance, a commit or a failure is due."""
         return self._step is not None or self.rebalance_due or self.commits.due
 
     @property
@@ -145,9 +145,10 @@ class ConsumerCoordinator:
         """Return the group, and the member and generation of the last join, to commit offsets in a transaction
         (KIP-447).
 
-        The member and generation stay when the membership is lost or left: the broker then refuses the offsets, because
-        the partitions may belong to another member. Without a generation, it would accept them. The generation is -1,
-        and the member id empty, only before the first join, and for partitions that are assigned manually.
+        The member and generation stay the same after the membership has ended: the broker then refuses the offsets,
+        because the partitions may belong to another member. Without a generation, the broker would accept the offsets.
+        The generation is -1, and the member id empty, only before the first join, and for partitions that are assigned
+        manually.
         """
         generation = Generation() if self._subscription.manual else self._joined_in
         return ConsumerGroupMetadata(

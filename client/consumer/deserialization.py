@@ -44,7 +44,7 @@ class RecordDeserializer:
         return _new(fields)
 
     def several(self, records: Sequence[ConsumerRecord]) -> list[ConsumerRecord[Any, Any]]:
-        """Return the records before the first that cannot be deserialized; if there are none, raise the failure."""
+        """Deserialize records up to the first that fails, and return them. If the first fails, raise its failure."""
         done: list[ConsumerRecord[Any, Any]] = []
         try:
             for record in records:

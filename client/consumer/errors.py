@@ -1,4 +1,4 @@
-"""The consumer's own errors, besides those of all clients. Where a class has a `remedy`, it says what to do."""
+"""The consumer's own errors, besides those of all clients. The `remedy` of a class says what to do."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class OffsetOutOfRangeError(_OfPartitions):
 class RecordCorruptError(KafkaError):
     """A batch cannot be read from `offset` on; the position stays at `offset`.
 
-    To skip the rest of the batch on purpose, `seek` to `next_offset`; it is -1 if the end of the batch is unknown.
+    To skip the rest of the batch on purpose, `seek` to `next_offset`, which is -1 if the end of the batch is unknown.
     """
 
     def __init__(self, partition: TopicPartition, offset: int, reason: str, next_offset: int = -1) -> None:
@@ -83,7 +83,7 @@ class RecordCorruptError(KafkaError):
 
 class DeserializationError(KafkaError):
     """The key or value of a record cannot be deserialized. The position stays at the record, and the next poll raises
-    this error again, so that no record is lost unseen.
+    this error again, so that no record is skipped unnoticed.
 
     `record` is the record with key and value as bytes, and `part` is key or value. To skip the record on purpose,
     `seek` to `next_offset`. The deserializer's own exception is the `__cause__`.

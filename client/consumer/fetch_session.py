@@ -72,7 +72,7 @@ class FetchSession:
         self._partitions = wanted
 
     def succeeded(self, session_id: int) -> None:
-        """Continue with the session of a response that has no error; `session_id` is that of the response."""
+        """Continue the session after a response without an error. `session_id` is the session id in the response."""
         if session_id == 0:
             self.reset()
         elif self._epoch == INITIAL_EPOCH or session_id != self._id:

@@ -33,7 +33,8 @@ after 700 new objects, so portions that are dropped earlier cost it nothing.
 
 
 class FetchedPartition:
-    """Reads the records in `data` from `fetch_offset` on. `data` has whole batches, and perhaps a part of one more.
+    """Reads the records in `data` from `fetch_offset` on. `data` contains whole batches, and possibly a part of one
+    more.
 
     `aborted` is [(producer_id, first_offset)] under read_committed, else None. After each call `next_offset` is the
     position after the returned and skipped records. `take` raises RecordCorruptError; `next_offset` is then the
@@ -107,7 +108,7 @@ class FetchedPartition:
         return end
 
     def take(self, most: int) -> list[ConsumerRecord[Any, Any]]:
-        """Return up to `most` next records; an empty list means that no records are left."""
+        """Return the next records, at most `most`; an empty list means that no records are left."""
         taken: list[ConsumerRecord[Any, Any]] = []
         if self._index >= len(self._records) and not self._load():
             return taken

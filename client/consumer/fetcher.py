@@ -391,7 +391,7 @@ class Fetcher:
             self._fail(error_for(code, f"{partition} cannot be fetched: {code.text}"))
 
     def _out_of_range(self, state: PartitionState, why: str) -> None:
-        """Continue where auto.offset.reset says, but only after the buffered records were taken."""
+        """Continue where auto.offset.reset says, but only after the buffered records have been taken."""
         if state.position is not None and state.fetch_offset != state.position:
             self._block(state)  # fetched again after the backoff
             return

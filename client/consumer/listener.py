@@ -23,7 +23,7 @@ class RebalanceListener:
     """
 
     def on_partitions_assigned(self, partitions: set[TopicPartition]) -> Awaitable[None] | None:
-        """Called after a rebalance with the newly assigned partitions; it may `seek` to set their positions."""
+        """Called after a rebalance with the newly assigned partitions. This method may `seek` in the partitions."""
 
     def on_partitions_revoked(self, partitions: set[TopicPartition]) -> Awaitable[None] | None:
         """Called before partitions are given up, while this member still owns them."""

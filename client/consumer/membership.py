@@ -1,12 +1,12 @@
 """`GroupMembership`: joins a classic group, sends heartbeats, and leaves the group.
 
 It owns member id and generation, and applies the coordinator's errors to them. It knows no topics, assignors or
-offsets: metadata and assignments are bytes. It never joins by itself: the consumer does, inside `poll()`.
+offsets: metadata and assignments are bytes. It never joins by itself: the consumer calls `join`, inside `poll()`.
 
 Invariants: `generation_id` is -1 unless the coordinator has this member in the group. A generation ends only with the
 next generation, with an error that ends it, or by leaving. Heartbeats are sent while STABLE, and only while the
-application polls: max.poll.interval.ms after the last poll the member leaves (KIP-62), and the next poll finds its
-partitions lost.
+application polls: max.poll.interval.ms after the last poll the member leaves (KIP-62), and the next poll reports its
+partitions as lost.
 
 Joins have their own connection, because their responses may take minutes and responses come in order.
 """
@@ -126,7 +126,9 @@ class GroupMembership:
     # -- changes of state
 
     def polled(self, *, still: bool = False) -> None:
-        """Record that the application polls. With `still` the poll lasts until the next call of this method."""
+        """Record that the application polls. With `still`, the poll counts as running until the next call of this
+        method.
+        """
         self._last_poll = self._loop.time()
         self._in_poll = still
 
@@ -182,7 +184,7 @@ class GroupMembership:
         """Join once: JoinGroup, `assign` if this member is the leader, SyncGroup. Return None if the caller must join
         again.
 
-        Where the next join needs a backoff, the call has waited for it before it returns None. Raises errors that are
+        If the next join needs a backoff, this call waits for the backoff before it returns None. Raises errors that are
         not retriable; the membership is then over.
         """
         config = self._config
@@ -389,7 +391,7 @@ class GroupMembership:
         """Leave the group at once, so that the group need not wait for the session timeout. A static member stays
         registered.
 
-        Failures, including a missing response within `timeout_s`, are only logged; the session times out then.
+        Failures, including a missing response within `timeout_s`, are only logged; the session then times out.
         """
         generation, self.generation = self.generation, Generation()
         self.state = MemberState.UNJOINED
@@ -417,7 +419,7 @@ class GroupMembership:
             log.info("group %s: could not leave, the session will time out: %s", self.group_id, error)
 
     async def close(self) -> None:
-        """End the heartbeats."""
+        """Stop sending heartbeats."""
         if self._heartbeats is not None:
             self._heartbeats.cancel()
             await asyncio.gather(self._heartbeats, return_exceptions=True)

@@ -1,7 +1,7 @@
 """`MissingTopics`: reports wanted topics that the cluster does not have, or that the consumer may not read.
 
 A topic that does not exist may be created later. So the consumer continues and logs a warning, as Kafka's consumer
-does, when it first misses the topic and again every REPEAT_S seconds. An invalid name, or a topic without read
+does, when it first finds the topic missing and again every REPEAT_S seconds. An invalid name, or a topic without read
 permission, does not become readable by itself, so the next poll raises the error.
 """
 
@@ -18,7 +18,7 @@ from ..metadata import ClusterMetadata
 log = logging.getLogger(__name__)
 
 REPEAT_S: Final = 60.0
-"""Seconds between two warnings of the same problem."""
+"""Seconds between two warnings about the same problem."""
 
 
 def is_missing(metadata: ClusterMetadata, name: str) -> bool:
@@ -40,7 +40,7 @@ class MissingTopics:
         self._failures: dict[str, KafkaError] = {}
 
     def look(self, metadata: ClusterMetadata, wanted: Collection[str], now: float) -> None:
-        """Find the missing topics of a new snapshot, and log those that do not exist."""
+        """Find the wanted topics that are missing from a new snapshot, and log those that do not exist."""
         self._failures.clear()
         for name in [*self._said]:
             if name not in wanted or not self._code(metadata, name):

@@ -88,9 +88,9 @@ class CommittedOffsets:
     async def commit(self, offsets: Offsets, *, in_group: bool, timeout_s: float, retry: bool = True) -> None:
         """Commit offsets, and wait until they are durable.
 
-        Raises CommitFailedError, RebalanceInProgressError, FencedInstanceError and AuthorizationError. With `retry` it
-        raises KafkaTimeoutError after the timeout, and InvalidTopicError, earlier, for a topic that does not exist.
-        Without `retry` it raises the first failure.
+        Raises CommitFailedError, RebalanceInProgressError, FencedInstanceError and AuthorizationError. With `retry`,
+        also raises KafkaTimeoutError after the timeout and, before that, InvalidTopicError for a topic that does not
+        exist. Without `retry`, raises the first failure.
         """
         if not offsets:
             return
@@ -193,8 +193,8 @@ class CommittedOffsets:
         """Return the committed offset of each partition, or None. Waits for undecided transactions.
 
         `on_found` is called with the partitions of each response, so that no partition has to wait for another. After
-        the timeout it raises KafkaTimeoutError or its subclass PendingTransactionError. Errors that are not retriable
-        are raised at once.
+        the timeout, this call raises KafkaTimeoutError or its subclass PendingTransactionError. Errors that are not
+        retriable are raised at once.
         """
         found: Found = {}
         async with _Retrying(self._cluster, timeout_s, f"read offsets of group {self._membership.group_id}") as again:

@@ -52,7 +52,7 @@ def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """Return a subscription as the bytes of JoinGroup's metadata."""
+    """Encode a subscription as the metadata of JoinGroup."""
     return encode_versioned(
         ConsumerProtocolSubscription(
             topics=sorted(subscription.topics),
@@ -81,7 +81,7 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 def encode_assignment(assignment: Assignment) -> bytes:
-    """Return an assignment as the bytes of SyncGroup."""
+    """Encode an assignment for SyncGroup."""
     return encode_versioned(
         ConsumerProtocolAssignment(
             assigned_partitions=[
@@ -95,7 +95,7 @@ def encode_assignment(assignment: Assignment) -> bytes:
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """Return the assignment decoded from bytes of any version; no bytes are an empty assignment. Raises DecodeError."""
+    """Return the assignment decoded from data of any version. Empty data means no partitions. Raises DecodeError."""
     if not data:
         return Assignment()
     message = decode_versioned(ConsumerProtocolAssignment, data)

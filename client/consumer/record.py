@@ -1,6 +1,6 @@
 """`ConsumerRecord`: a small object per record, which shares the values that all records of a batch have in common.
 
-Key, value and header values are copies, not views of a buffer, so a record may be kept for any time.
+Key, value and header values are copies, not views of a buffer, so a record may be kept for any length of time.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ConsumerRecord(tuple[Any, ...], Generic[K, V]):
 
     @property
     def raw(self) -> ConsumerRecord:
-        """The record with key and value as bytes, as they were read; the record itself without deserializers."""
+        """The record with key and value as the bytes that were read; without deserializers, the record itself."""
         return self[6] if len(self) == 7 else self  # type: ignore[return-value]
 
     @property
@@ -110,7 +110,7 @@ def records_of(rows: Iterable[Row]) -> list[ConsumerRecord]:
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The first record at or after a time: its offset, and its own timestamp in ms."""
+    """The first record at or after a time: its offset and its timestamp in ms."""
 
     offset: int
     timestamp: int

@@ -25,8 +25,8 @@ class RepeatedRefresh:
         self._timer: asyncio.TimerHandle | None = None
 
     def look(self, topics: Collection[str], partitions: Collection[TopicPartition]) -> None:
-        """Check whether the current metadata has these topics and leaders of these partitions; if not, schedule a
-        refresh.
+        """Check whether the current metadata contains these topics and the leaders of these partitions; if not,
+        schedule a refresh.
         """
         wanted = {*topics, *(one.topic for one in partitions if self._cluster.leader_of(one) is None)}
         if not any(map(self._may_come, wanted)):

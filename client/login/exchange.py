@@ -19,7 +19,7 @@ Call: TypeAlias = Callable[[Request[Any], int], Awaitable[Any]]
 
 
 async def log_in(mechanism: Mechanism, address: str, versions: ApiVersionTable, call: Call) -> float:
-    """Log in, and return the lifetime of the session in seconds, 0 if it does not end (KIP-368).
+    """Log in, and return the lifetime of the session in seconds, or 0 if the session does not end (KIP-368).
 
     Raises AuthenticationError, UnsupportedVersionError for a broker without SASL, and the exceptions of `call`.
     """

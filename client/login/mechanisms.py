@@ -38,7 +38,7 @@ class Mechanism(Protocol):
 
     @property
     def remedy(self) -> str:
-        """A hint for the end of the error if the broker refuses the credentials: `; if ...`, or an empty text."""
+        """A hint to append to the error if the broker refuses the credentials: `; if ...`, or an empty string."""
 
     async def authenticate(self, ask: Ask) -> None:
         """Exchange the messages of one login.
@@ -57,7 +57,7 @@ class Plain:
     remedy: str = ""
 
     async def authenticate(self, ask: Ask) -> None:
-        """Send the only message."""
+        """Send PLAIN's only message."""
         await ask(f"\0{self.username}\0{self.password}".encode())
 
 
@@ -103,7 +103,7 @@ class OAuthBearer:
         self._extensions = "".join(f"{name}={value}\1" for name, value in extensions.items())
 
     async def authenticate(self, ask: Ask) -> None:
-        """Send the token. Raises the errors of its source."""
+        """Send the token. Raises the errors of the token source."""
         token = await self._tokens.token()
         refused = await ask(f"n,,\1auth=Bearer {token}\1{self._extensions}\1".encode())
         if refused:

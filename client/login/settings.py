@@ -24,7 +24,7 @@ _URL: Final = "sasl.oauthbearer.token.endpoint.url"
 _EXTENSIONS: Final = "sasl.oauthbearer.extensions"
 _PROVIDER: Final = "sasl.oauth.token.provider"
 _OF_JAAS: Final = (*_USERNAME, *_PASSWORD, _CLIENT_ID, _CLIENT_SECRET, _SCOPE, _EXTENSIONS)
-"""Settings that sasl.jaas.config excludes, because its login module has options with the same meaning."""
+"""Settings that exclude sasl.jaas.config, because its login module has options with the same meaning."""
 
 _HTTP: Final = re.compile(r"https?://[^\s/@]+(/\S*)?", re.IGNORECASE)
 _EXTENSION: Final = re.compile(r"\s*(?!auth=)([A-Za-z]+)=([\x20-\x7e\t\r\n]+)")
@@ -39,7 +39,7 @@ _MODULES: Final = {
 
 
 def login_of(config: ClientConfig) -> Mechanism | None:
-    """Return how a client logs in; None without SASL. Raises ConfigError."""
+    """Return the mechanism with which a client logs in, or None if it does not use SASL. Raises ConfigError."""
     if not config.security_protocol.startswith("SASL_"):
         explicit = sorted(name for name in config.explicit if name.startswith("sasl."))
         if explicit:
@@ -79,7 +79,7 @@ def _value(config: ClientConfig, name: str) -> str:
 
 
 def _one_of(config: ClientConfig, names: tuple[str, ...]) -> str:
-    """Return the value of the one setting of `names` that is given, "" if none is."""
+    """Return the value of the only setting in `names` that is given, or "" if none is."""
     present = [name for name in names if _value(config, name)]
     if len(present) > 1:
         raise ConfigError(present[1], f"means the same as {present[0]}: give one of them", present[0])
@@ -87,7 +87,7 @@ def _one_of(config: ClientConfig, names: tuple[str, ...]) -> str:
 
 
 def _jaas_options(config: ClientConfig, mechanism: str) -> Mapping[str, str] | None:
-    """Return the options of the login module in sasl.jaas.config, None without that setting."""
+    """Return the options of the login module in sasl.jaas.config, or None if that setting is not given."""
     if not config.sasl_jaas_config:
         return None
     for name in _OF_JAAS:

@@ -31,7 +31,7 @@ RENEWAL: Final = 0.8
 """The share of a token's lifetime after which a login fetches the next token, as in Kafka's client."""
 
 MAX_ANSWER_BYTES: Final = 1 << 20
-"""Maximum number of bytes that are read of an OAuth server's response."""
+"""Maximum number of bytes that are read from an OAuth server's response."""
 
 _TOKEN: Final = re.compile(r"[-._~+/A-Za-z0-9]+=*")
 _SHOWN: Final = 200
@@ -103,7 +103,7 @@ async def provided(provider: TokenProvider) -> Token:
 
 
 def checked(value: str, lifetime_s: float, origin: str) -> Token:
-    """Return a token that can be sent. Raises AuthenticationError, with the `origin` of the token, if it cannot."""
+    """Return the token if it can be sent. Otherwise raise AuthenticationError, which names the token's `origin`."""
     if not _TOKEN.fullmatch(value):
         raise _failed(f"{origin} returned a token with characters that are not allowed in a bearer token (RFC 6750)")
     if not math.isfinite(lifetime_s) or lifetime_s <= 0:

@@ -1,4 +1,4 @@
-"""Divides the suffixes of a pool among the members of its group: `divide`, and the metadata that members exchange.
+"""Divides the suffixes of a pool's transactional ids among its group's members: `divide`, and the members' metadata.
 
 The division is cooperative. A member keeps its suffixes until it is assigned others. A suffix that moves is given to
 its new holder only after the former holder has reported that it gave the suffix up. So two members that know of each
@@ -57,7 +57,7 @@ def decode_share(data: bytes) -> set[int]:
 def divide(holdings: Mapping[str, Holding]) -> dict[str, list[int]]:
     """Return the suffixes of each member. All suffixes are 0 to size - 1, where size is the largest that a member sent.
 
-    Shares differ by one at most, apart from moving suffixes. If two members hold a suffix, the member of the later
+    Shares differ by one at most, not counting suffixes that move. If two members hold a suffix, the member of the later
     generation keeps it; in the same generation neither member keeps it.
     """
     size = max(holding.size for holding in holdings.values())
@@ -79,7 +79,7 @@ def divide(holdings: Mapping[str, Holding]) -> dict[str, list[int]]:
 
 
 def _owners(holdings: Mapping[str, Holding], size: int) -> dict[int, str | None]:
-    """Return the holder of each suffix; None if two members hold it."""
+    """Return the holder of each suffix, or None if two members hold the suffix."""
     owners: dict[int, str | None] = {}
     since: dict[int, int] = {}
     for member, holding in holdings.items():

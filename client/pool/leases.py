@@ -1,6 +1,6 @@
-"""The suffixes that a pool may use: `GroupLeases` shares them with other processes, `OwnSuffixes` has all of them.
+"""The suffixes that a pool may use: `GroupLeases` shares them with other processes, `OwnSuffixes` takes all of them.
 
-A lease is a group membership, for which any Kafka broker will do: processes with the same prefix are members of one
+A lease is a group membership, which works with any Kafka broker: processes with the same prefix are members of one
 group, whose leader divides the suffixes (`division.py`). The share of a dead process becomes free when the session of
 the process times out.
 
@@ -62,7 +62,7 @@ class Leases(Protocol):
 
 
 class OwnSuffixes:
-    """All suffixes of a prefix that no other process uses."""
+    """All suffixes of a prefix. No other process may use the prefix."""
 
     def __init__(self, size: int, holder: LeaseHolder) -> None:
         self.held = range(size)
@@ -79,7 +79,7 @@ class OwnSuffixes:
 
 
 class GroupLeases:
-    """A share of the suffixes, as a member of the group of all processes with this prefix."""
+    """The share of the suffixes that this process gets as a member of the group of all processes with the prefix."""
 
     def __init__(self, config: ConsumerConfig, size: int, holder: LeaseHolder) -> None:
         self._config = config

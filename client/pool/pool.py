@@ -156,7 +156,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
     async def start(self) -> None:
         """Connect to the cluster and begin to acquire suffixes. Raises KafkaTimeoutError after max.block.ms."""
         if self._open or self._was_closed:
-            raise IllegalStateError("the pool was started or closed before. It is started once only: make a new one")
+            raise IllegalStateError("the pool was already started or closed. It starts only once: make a new one")
         self._loop = asyncio.get_running_loop()
         await self._leases.start(self._max_block_s)
         self._open = True
@@ -282,9 +282,9 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
         try:
             return await self._waiting.wait(self._choose)
         except TooManyWaitingError:
-            raise self._exhausted(f"{len(self._waiting)} tasks wait for one already") from None
+            raise self._exhausted(f"{len(self._waiting)} tasks are already waiting for a producer") from None
         except TimeoutError:
-            raise self._exhausted(f"none became free within max_wait_s = {self._max_wait_s:g}") from None
+            raise self._exhausted(f"no producer became free within max_wait_s = {self._max_wait_s:g}") from None
 
     def _choose(self) -> int | None:
         """Mark a free suffix as in use and return it, or return None. The suffix of the most recently used idle
@@ -413,7 +413,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
     # -- renewal
 
     async def _renew_idle(self) -> None:
-        """Initialise again the producers idle for `renew_after_s`, so that brokers do not forget their ids."""
+        """Initialise producers that were idle for `renew_after_s` again, so that brokers do not forget their ids."""
         while True:
             now = self._loop.time()
             due = [suffix for suffix, idle in self._idle.items() if idle.since <= now - self._renew_after_s]

@@ -14,10 +14,10 @@ class TooManyWaitingError(Exception):
 
 
 class WaitingLine:
-    """A queue of tasks. `await line.wait(choose)` calls `choose` when it is the task's turn, until the result is not
-    None.
+    """A queue of tasks. `await line.wait(choose)` calls `choose` each time it is the task's turn, until the result is
+    not None.
 
-    Call `wake` whenever `choose` may succeed; it lets the first task in the queue try.
+    Call `wake` whenever `choose` may succeed. The first task in the queue then tries.
     """
 
     def __init__(self, max_waiting: int, max_wait_s: float) -> None:

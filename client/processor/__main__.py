@@ -46,7 +46,7 @@ def command(
 ) -> None:
     """Run FACTORY, given as module:callable, in each of several processes until SIGTERM or SIGINT.
 
-    The callable gets the worker's number and the arguments of --set, and returns a Processor.
+    The callable receives the worker's number and the arguments given with --set. It must return a Processor.
     """
 
     async def run() -> None:

@@ -25,7 +25,7 @@ OFFSET: Final = PREFIX + "offset"
 EXCEPTION: Final = PREFIX + "exception"
 MESSAGE: Final = PREFIX + "message"
 MAX_MESSAGE: Final = 1000
-"""Characters of an error's message that are kept."""
+"""Maximum number of characters of an error message that are kept."""
 
 _OF_A_RECORD: Final = frozenset(
     {

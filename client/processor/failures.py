@@ -26,7 +26,7 @@ FENCE_WINDOW_S: Final = 60.0
 """More than MAX_FENCES fatal errors of producers within FENCE_WINDOW_S seconds end the processor.
 
 A transaction that timed out, or a rebalance, fences a producer as well, so a fatal error first leads to a new
-initialisation. Without the limit two processors with the same transactional.id would fence each other without end.
+initialisation. Without the limit two processors with the same transactional.id would fence each other forever.
 """
 MAX_HOPELESS: Final = 3
 """Maximum consecutive aborts because of errors that are not known to be temporary; the next such error is raised. Also

@@ -61,7 +61,7 @@ class ProcessorOptions:
         if self.group_aware and not self.transactional_id:
             raise ConfigError(
                 "transactional_id",
-                "names this worker: give each worker its own id, which stays the same over restarts; or set "
+                "names this worker: give each worker its own id, which stays the same across restarts; or set "
                 "consumer_group_aware_transaction=False, with which each input partition has a producer and an id",
                 "consumer_group_aware_transaction",
             )
@@ -160,7 +160,7 @@ def each(transform: Transform[K, V, SentK, SentV], *, dead_letters: bool) -> Pro
     """Return a processing function that transforms record by record.
 
     With `dead_letters`, a record whose transformation raises an exception goes to the dead-letter topic at once,
-    because none of its output was sent yet.
+    because none of its output has been sent yet.
     """
 
     async def process(records: list[ConsumerRecord[K, V]], transaction: ProcessorTransaction[SentK, SentV]) -> None:

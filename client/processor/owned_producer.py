@@ -1,7 +1,8 @@
 """`OwnedProducer`: a producer that can be made usable again after any failure.
 
 It owns a transactional.id and the producer that currently uses it. `clean` means that no transaction is open or
-undecided. If an abort cannot achieve that, a new initialisation does, with a new producer if the old one is unusable.
+undecided. If an abort cannot make the producer clean, a new initialisation does, with a new producer if the old one is
+unusable.
 """
 
 from __future__ import annotations

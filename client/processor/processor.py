@@ -66,14 +66,14 @@ class Processor(Generic[K, V, SentK, SentV]):
     records. With a `dead_letter_topic`, records for which the function raises an exception are sent to this topic, in
     the same transaction as their offsets.
 
-    `Processor[K, V, K2, V2]` has the types of the input's and the output's keys and values, which follow from the
-    deserializers and serializers; without these they are bytes. A record that cannot be deserialized ends `run()` with
-    DeserializationError, or goes to the dead-letter topic as it was read. Output that cannot be serialized raises
-    SerializationError in the function.
+    In `Processor[K, V, K2, V2]`, K and V are the types of the input's keys and values, K2 and V2 those of the output's.
+    They follow from the deserializers and serializers; without these, keys and values are bytes. A record that cannot
+    be deserialized ends `run()` with DeserializationError, or goes to the dead-letter topic as it was read. Output that
+    cannot be serialized raises SerializationError in the function.
 
     `workers` is the number of workers that run as tasks. With more than one, each appends its number to
-    `transactional_id` and group.instance.id. `run_processes` runs workers as processes instead. A batch ends with
-    `max_batch_records`, or `max_batch_ms` after its first record. `settings` go to the clients that know them;
+    `transactional_id` and group.instance.id. `run_processes` runs workers as processes instead. A batch ends after
+    `max_batch_records` records, or `max_batch_ms` after its first record. `settings` go to the clients that know them;
     `consumer_settings` and `producer_settings` go to one kind of client. Without committed offsets the processor begins
     with the earliest record, unless auto.offset.reset says otherwise.
     """
@@ -167,7 +167,7 @@ class Processor(Generic[K, V, SentK, SentV]):
     ) -> None:
         """Cancel a running `run()` and close all workers.
 
-        When a cancellation ends the block, each step waits for the broker for cancel.grace.ms only.
+        When a cancellation ends the block, each step waits for the broker for cancel.grace.ms at most.
         """
         for task in self._running:
             task.cancel()

@@ -1,4 +1,4 @@
-"""`ProcessorTransaction`: the object that a processing function sends records with.
+"""`ProcessorTransaction`: the object with which a processing function sends records.
 
 The records commit together with the offsets of the input records.
 """
@@ -118,7 +118,7 @@ class ProcessorTransaction(Generic[SentK, SentV]):
         self.dead_letters += 1
 
     def is_poison(self, error: BaseException) -> bool:
-        """Return whether a record has caused the error, and the processor has a dead-letter topic for the record."""
+        """Return whether a record has caused the error and the processor has a dead-letter topic."""
         return self._dead_letter_topic is not None and is_poison(error)
 
     def close(self) -> None:
@@ -126,8 +126,8 @@ class ProcessorTransaction(Generic[SentK, SentV]):
         self._over = True
 
     async def finish(self) -> None:
-        """Send the records for which the buffer had no room, or whose serializer had to wait. The processor calls it
-        when the function has returned.
+        """Send the records for which the buffer had no room, or whose serializer had to wait. The processor calls this
+        method when the function has returned.
         """
         self.close()
         for record, serialized in self._held:

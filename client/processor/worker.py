@@ -1,4 +1,4 @@
-"""`Worker`: a worker of a processor. It has a consumer and producers, and defines the order of their work.
+"""`Worker`: a worker of a processor, with a consumer and producers. It defines the order of their work.
 
 * After every rebalance the producers are initialised first, which decides open transactions of other producers on these
   partitions. Then the committed offsets are read, waiting for undecided transactions, and then the first fetch is sent.
@@ -11,7 +11,7 @@
 * Unless a transaction is known to be committed, the positions go back to the committed offsets, and buffered records
   are dropped. A producer that is not known to be clean is initialised again, which decides its open transaction.
 
-Temporary failures (brokers restarting, rebalances, aborts) are retried without end. A function that raises ends
+Temporary failures (brokers restarting, rebalances, aborts) are retried without limit. An exception in the function ends
 `run()`, unless the processor has a dead-letter topic.
 """
 
@@ -163,7 +163,7 @@ class Worker(RebalanceListener):
                 end = loop.time() + self._options.max_batch_s
 
     async def _is_read(self, partition: TopicPartition) -> bool:
-        """Return whether all records of a partition that can be read now were gathered."""
+        """Return whether all records of a partition that can be read now have been gathered."""
         try:
             self._consumer.consumed_offset(partition)
             return not await self._consumer.lag(partition)
@@ -351,7 +351,7 @@ class Worker(RebalanceListener):
     # -- after a failure, and after a rebalance
 
     def _assignment(self) -> ConsumerAssignment | None:
-        """Return the group's current assignment, or None if a poll has to get a new one first."""
+        """Return the group's current assignment, or None if the consumer must first poll to get a new one."""
         if self._outdated:
             return None
         try:
@@ -360,7 +360,7 @@ class Worker(RebalanceListener):
             return None
 
     async def _recover(self, assignment: ConsumerAssignment) -> None:
-        """Get producers that own the assignment, and positions at the committed offsets."""
+        """Make the producers own the assignment, and set the positions to the committed offsets."""
         try:
             if assignment == self._owned:
                 await self._producers.recover(assignment)
@@ -378,7 +378,7 @@ class Worker(RebalanceListener):
         self._dirty = False
 
     async def _unless_stopped(self, work: Coroutine[None, None, None]) -> bool:
-        """Await work that may take long while brokers are away. Return False if `stop` ended it."""
+        """Await work that may take long while brokers are unavailable. Return False if `stop` ended it."""
         task = asyncio.ensure_future(work)
         stopped = asyncio.ensure_future(self._stopping.wait())
         try:

@@ -4,12 +4,13 @@ It owns the partitions' queues and the memory of all batches together (buffer.me
 when it is full, linger.ms have passed, or a caller flushes or waits for memory. Every record goes through `append`,
 which never waits; a caller that gets None from `append` has to wait for `room`.
 
-A batch begins with the memory for INITIAL_SIZE bytes, or for a single larger record. If it is filled before it is sent,
-it gets more until it is full, as long as there is memory. Kafka's client reserves batch.size bytes for each partition.
+A batch begins with the memory for INITIAL_SIZE bytes, or for a single larger record. If its records need more before it
+is sent, it gets more, up to its full size, as long as memory is free. Kafka's client reserves batch.size bytes for each
+partition.
 
-The memory of a batch is that of its uncompressed records, until it is sent: only then are they compressed. A batch is
-full when its estimated compressed size is batch.size, or when its uncompressed size is COMPRESSED_AT_ONCE, or
-batch.size if that is larger.
+The records of a batch are compressed only when it is sent. Until then, its memory is that of the uncompressed records.
+A batch is full when its estimated compressed size is batch.size, or when its uncompressed size is COMPRESSED_AT_ONCE,
+or batch.size if that is larger.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ RATIO_UP, RATIO_DOWN = 0.05, 0.005
 class TopicQueues:
     """A topic's queues by partition index, and statistics of its records.
 
-    `queues` is empty until the topic's metadata is known. `unplaced` has the records that were sent until then.
+    `queues` is empty until the topic's metadata is known. `unplaced` contains the records sent before that.
     """
 
     __slots__ = (
@@ -180,7 +181,7 @@ class RecordAccumulator:
             known.topic_id = None
 
     def restrict(self, partitions: Collection[tuple[str, int]] | None) -> None:
-        """Let records without a key go only to these partitions of the topics named; None removes the restriction."""
+        """Let records without a key go only to these partitions of their topics; None removes the restriction."""
         if partitions is self._only is None:
             return
         self._only = partitions
@@ -228,7 +229,7 @@ class RecordAccumulator:
         """Add a record to its partition's open batch. Return None, and add nothing, if there is no memory for a new
         batch.
 
-        `has_waited`: it is this record's turn after `room`. `forced`: add the record even without memory. Raises
+        `has_waited`: `room` has given this record its turn. `forced`: add the record even without memory. Raises
         RecordTooLargeError for a record that can never be sent, and TypeError for values that are not bytes.
         """
         waiting = topic.queues[partition].waiting
@@ -502,7 +503,7 @@ class RecordAccumulator:
     async def flush(self) -> list[Outcome]:
         """Send all batches without lingering, and wait until all outcomes are known. Does not raise errors.
 
-        Returns the failures that the program has not received before, then these outcomes: the argument for
+        Returns the earlier outcomes whose failures the program has not received, then these outcomes. Pass them to
         `take_failure`.
         """
         outcomes: list[Outcome] = list(self.unobserved_failures)
@@ -521,7 +522,7 @@ class RecordAccumulator:
         """Return the first failure of these outcomes that the program has not received, or None.
 
         A later flush does not wait for these outcomes, and so does not return their failures again. A flush that waits
-        for them at the same time does, because it may be that of another task.
+        for them at the same time does, because another task may have called it.
         """
         failed = [unreceived for outcome in outcomes for unreceived in outcome.unreceived()]
         for outcome in failed:
@@ -537,6 +538,6 @@ class RecordAccumulator:
 
 
 def _unplaceable(topic: str, error: Exception) -> KafkaError:
-    failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the record got no partition of topic {topic!r}: {error!r}")
+    failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no partition of topic {topic!r} could be chosen: {error!r}")
     failure.__cause__ = error
     return failure

@@ -1,7 +1,8 @@
 """`ProducerBatch`, a batch of records on its way to a partition, and `Delivery`, the future result of a record.
 
 The outcome is set once, for all records of the batch. If the broker finds a batch too large, the batch is split, and
-its outcome is that of its parts. A batch does no queueing, sending or retrying; it only stores the numbers for these.
+its outcome is that of its parts. A batch does no queueing, sending or retrying; it only stores the numbers that these
+need.
 """
 
 from __future__ import annotations
@@ -87,10 +88,11 @@ class Outcome:
 class ProducerBatch(Outcome):
     """A batch of records for one partition, with its place in the partition's sequence.
 
-    `order` grows with creation and is the order of delivery; the parts of a split batch have the order of the split
-    batch, followed by 0 and by 1. `base_sequence` is -1 until the batch is first sent. `was_sent`: the batch, or the
-    batch that it is a part of, was sent with its current sequence. `maybe_written`: a response was lost, or did not say
-    whether the batch was written. `doubtful`: the batch is a part of a batch that may be written as a whole.
+    Batches are delivered by ascending `order`, which grows with each new batch. The parts of a split batch have the
+    order of the split batch, followed by 0 and by 1. `base_sequence` is -1 until the batch is first sent. `was_sent`:
+    the batch, or the batch that it is a part of, was sent with its current sequence. `maybe_written`: a response was
+    lost, or did not say whether the batch was written. `doubtful`: the batch is a part of a batch that may be written
+    as a whole.
     """
 
     __slots__ = (
@@ -239,8 +241,8 @@ class Delivery:
         )
 
     def report_to(self, callback: DeliveryCallback) -> None:
-        """Call `callback(error, metadata)` on the event loop when the outcome is known, in the order of the records of
-        a partition. Exceptions of the callback go to the event loop's exception handler.
+        """Call `callback(error, metadata)` on the event loop when the outcome is known. The callbacks for a partition
+        are called in the order of its records. Exceptions of the callback go to the event loop's exception handler.
         """
 
         def report() -> None:

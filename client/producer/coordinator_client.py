@@ -2,7 +2,7 @@
 
 It owns the verdict on each error code, and the record of the attempts (`Lost`), because a request without a response
 may have been executed. An error that ends the transaction or the producer changes the state in `TransactionManager`.
-The requests are those of `transaction_calls.py` and `initialisation.py`.
+`transaction_calls.py` and `initialisation.py` make the requests.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ disk does not hold up the coordinator's.
 """
 
 CONCURRENT_BACKOFF_MS: Final = 5
-"""Milliseconds to wait after the first CONCURRENT_TRANSACTIONS. The markers of the previous transaction take about as
-long.
+"""Milliseconds to wait after the first CONCURRENT_TRANSACTIONS. Writing the previous transaction's markers takes about
+as long.
 """
 
 

@@ -214,7 +214,7 @@ def _refusals(group: ConsumerGroupMetadata, assignment: GroupAssignment) -> Refu
     def too_many(code: ErrorCode) -> KafkaError:
         return error_for(
             code,
-            f"{what}: the broker refused them as invalid; its group.transaction.max.partitions limits their number",
+            f"{what}: the broker refused the partitions as invalid; its group.transaction.max.partitions limits them",
         )
 
     return {
@@ -223,7 +223,8 @@ def _refusals(group: ConsumerGroupMetadata, assignment: GroupAssignment) -> Refu
         ),
         ErrorCode.ILLEGAL_GENERATION: lambda code: IllegalGenerationError(
             code,
-            f"{what}: it is not the group's current generation, or other producers of it keep claiming the partitions",
+            f"{what}: this is not the group's current generation, or other producers of this generation keep claiming "
+            "the partitions",
         ),
         ErrorCode.INVALID_REQUEST: too_many,
         ErrorCode.INVALID_GROUP_ID: plain,

@@ -96,8 +96,8 @@ class BatchOutcomes:
             # The whole batch was probably written. With other sequence numbers the part would be written twice.
             unknown = KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"records for {queue.topic}-{queue.partition} may be written or not: the response to their batch was "
-                f"lost, the batch was then refused as too large, and now a part of it with {code.name}",
+                f"records for {queue.topic}-{queue.partition} may or may not be written: the response to their "
+                f"batch was lost, the batch was then refused as too large, and now a part of it fails: {code.name}",
             )
             self.give_up(batch, unknown, code)
             return

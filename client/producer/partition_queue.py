@@ -14,8 +14,8 @@ Why an idempotent producer never duplicates or loses a record:
   the lost batch may have been written after all. The first batch that was never sent begins a new epoch with
   sequence 0, so that it does not wait for the gap to be filled. The epoch is the partition's own, because brokers keep
   producer state per partition.
-* A broker without state of a producer accepts any sequence number. So a partition starts with one batch in flight, also
-  after a pause. Otherwise a second batch could be accepted although the first was refused.
+* A broker without state of a producer accepts any sequence number. So a partition begins, and resumes after a pause,
+  with only one batch in flight. Otherwise a second batch could be accepted although the first was refused.
 """
 
 from __future__ import annotations

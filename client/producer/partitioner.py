@@ -1,8 +1,8 @@
 """Chooses the partition of a record as Kafka's clients do, so that a key goes to the same partition with any client.
 
-A key is hashed with murmur2. Records without a key go to one partition until it has got about batch.size bytes, then to
-another partition chosen at random (KIP-794). This makes full batches instead of many small ones, and distributes
-records evenly in the long run.
+A key is hashed with murmur2. Records without a key go to one partition until it has received about batch.size bytes,
+then to another partition chosen at random (KIP-794). This makes full batches instead of many small ones, and
+distributes records evenly in the long run.
 """
 
 from __future__ import annotations

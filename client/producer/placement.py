@@ -2,7 +2,7 @@
 
 It stands between `send` or `enqueue` and the accumulator, and owns the checks of the record (in `record_values.py`),
 the choice of its partition, and the metadata of topics that are not known yet. Records of an unknown topic are held in
-order and placed later. Without room, `enqueue` waits and `send` raises BufferFullError.
+order and placed later. If the buffer is full, `enqueue` waits and `send` raises BufferFullError.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class RecordPlacement:
-    """Chooses a partition for each record. `refuse` raises the reason why nothing can be sent while `open` is False."""
+    """Chooses each record's partition. While `open` is False, `refuse` raises the reason why nothing can be sent."""
 
     def __init__(
         self, config: ProducerConfig, cluster: Cluster, accumulator: RecordAccumulator, refuse: Callable[[], None]

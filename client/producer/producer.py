@@ -2,7 +2,7 @@
 
 `Producer` connects, starts and closes its parts: cluster, accumulator, placement, sender and transactions.
 `placement.py` chooses each record's partition and batch, `sender.py` sends the batches, and `transaction_manager.py`
-has the rules of transactions.
+contains the rules of transactions.
 
 All calls must be made on the event loop on which `start` was called. In other threads they raise IllegalStateError.
 """
@@ -68,9 +68,9 @@ class Producer(Generic[SentK, SentV]):
     Settings have Kafka's names. Give them in a mapping (`{"linger.ms": 20}`) or as keywords (`linger_ms=20`); see
     ProducerConfig.
 
-    `Producer[K, V]` has the types of keys and values, which follow from `key_serializer` and `value_serializer`;
-    without these they are bytes. None is null. A key or value that cannot be serialized raises SerializationError in
-    the call, and nothing is sent.
+    In `Producer[K, V]`, K and V are the types of keys and values. They follow from `key_serializer` and
+    `value_serializer`; without these, keys and values are bytes. None is null. A key or value that cannot be serialized
+    raises SerializationError in the call, and nothing is sent.
     """
 
     def __init__(
@@ -104,9 +104,7 @@ class Producer(Generic[SentK, SentV]):
     async def start(self) -> None:
         """Connect to the cluster, and get a producer id if idempotent. Raises KafkaTimeoutError after max.block.ms."""
         if self._started or self._was_closed:
-            raise IllegalStateError(
-                "the producer was started or closed before. It is started once only: make a new one"
-            )
+            raise IllegalStateError("the producer was already started or closed. It starts only once: make a new one")
         self._started = True
         self._thread = OwnThread("a producer")
         loop = asyncio.get_running_loop()
@@ -271,10 +269,10 @@ class Producer(Generic[SentK, SentV]):
     async def flush(self) -> None:
         """Send all buffered records now, and wait until they are acknowledged.
 
-        Raises the first failure of a delivery that the program did not await: of the records that it waits for, or of
-        earlier records if no flush has raised their failure. Tasks that flush at the same time each get the failure.
-        Within a transaction it raises the AbortableError that results from the failure. When `flush` returns, the
-        `on_delivery` callbacks of these records have run.
+        Raises the first failure of a delivery that the program did not await: of the records that this call waits for,
+        or of earlier records if no flush has raised their failure. Tasks that flush at the same time each get the
+        failure. Within a transaction, raises the AbortableError that results from the failure. When `flush` returns,
+        the `on_delivery` callbacks of these records have run.
         """
         self._check_open()
         outcomes = await self._accumulator.flush()
@@ -346,8 +344,8 @@ class Producer(Generic[SentK, SentV]):
         offsets: Offsets,
         group_metadata: ConsumerGroupMetadata | ConsumerAssignment | str | None = None,
     ) -> None:
-        """Commit consumed offsets in the transaction, on behalf of a group. An offset is that of the next record to
-        read.
+        """Commit consumed offsets in the transaction, on behalf of a group. Each offset is the offset of the next
+        record to read.
 
         Without `group_metadata` the group and assignment are those of the last `init_transactions`, or
         transactional.group.id. A plain group id fences no other producer and is deprecated.
@@ -458,7 +456,7 @@ class Producer(Generic[SentK, SentV]):
             self._crashed(f"the task {task.get_name()!r}", failure)
 
     def _crashed(self, what: str, cause: Exception) -> None:
-        """Fail all pending records and refuse new ones, because without the failed part no record can be sent."""
+        """Fail all pending records and refuse new ones, because no record can be sent without the failed part."""
         if self._broken is not None:
             return
         log.error("%s of a producer failed: close the producer and make a new one", what, exc_info=cause)

@@ -76,7 +76,7 @@ class _Part(Part):
     def _checked(self, topic: str, value: object, data: object) -> object:
         if data is None or isinstance(data, bytes | bytearray | memoryview):
             return data
-        wrong = f"is serialized by {self._name} to {type(data).__name__}: the serializer has to return bytes or None"
+        wrong = f"is serialized by {self._name} to {type(data).__name__}: the serializer must return bytes or None"
         raise SerializationError(topic, self._part, wrong)
 
     def _error(self, topic: str, value: object, error: Exception) -> SerializationError:

@@ -38,7 +38,8 @@ class Transaction(Generic[SentK, SentV]):
     for cancel.grace.ms at most. If the commit fails because the transaction can only be aborted, it is aborted and
     AbortableError is raised: run the transaction again. AbortableError is also raised at the end of the block if its
     transaction was aborted by something other than `abort`, for example because another task closed the producer.
-    CommitUnknownError is raised there if a commit had no response before the producer was initialised again or closed.
+    CommitUnknownError is raised there, too, if a commit had no response before the producer was initialised again or
+    closed.
     """
 
     def __init__(

@@ -83,8 +83,8 @@ class TransactionCalls:
         self._learned_from = connection
 
     def learn_anew(self) -> None:
-        """Learn the protocol again if the coordinator has a new connection, because the broker may have been up- or
-        downgraded.
+        """Learn the protocol again if the coordinator has a new connection, because the broker may have been upgraded
+        or downgraded.
 
         Call it between transactions. It does not connect: without an open connection the protocol stays the same.
         """
@@ -317,7 +317,7 @@ class TransactionCalls:
 
 
 class _NamesRefused(KafkaError):
-    """The coordinator refuses the partition names in EndTxn; it has changed nothing."""
+    """The coordinator has refused the partition names in EndTxn, and has changed nothing."""
 
 
 class _NotOpen(KafkaError):

@@ -100,8 +100,8 @@ class Transactions:
     ) -> None:
         """Begin a transaction; implements Producer.begin_transaction.
 
-        `transaction` becomes the manager's current one. After an error, this shows the caller whether its transaction
-        was begun.
+        `transaction` becomes the manager's current transaction. So after an error, the caller can see whether its
+        transaction was begun.
         """
         manager = self.manager
         await self._abort_in_background_is_over()
@@ -154,7 +154,7 @@ class Transactions:
         """Return the group and member to commit offsets for: the given ones, else those of the last initialisation."""
         if isinstance(group, str):
             warnings.warn(
-                "send_offsets with a group id alone fences nothing, so that a record may be processed twice: pass "
+                "send_offsets with a group id alone fences no other producer, so a record may be processed twice: pass "
                 "consumer.group_metadata(), or set transactional_group_id and pass no group",
                 DeprecationWarning,
                 stacklevel=4,  # of Producer.send_offsets or Transaction.send_offsets
@@ -339,7 +339,7 @@ class Transactions:
             under_way.set_result(None)
 
     async def _decided(self) -> None:
-        """Wait until no decision is under way. The state does not show it: the producer may fail during EndTxn."""
+        """Wait until no decision is under way. The state does not show this: the producer may fail during EndTxn."""
         while self._deciding:
             await asyncio.wait(set(self._deciding))
 

@@ -2,7 +2,7 @@
 
 It owns the producer id and epoch, the state (table in `transaction_state.py`), the partitions that the coordinator
 knows as part of the transaction, the partitions that were written, and the effects of errors. Its methods never wait:
-`transaction_calls.py` sends requests, `sender.py` records.
+`transaction_calls.py` sends requests, and `sender.py` sends records.
 
 The cluster's finalized feature transaction.version chooses one of two protocols (KIP-890):
 
@@ -53,7 +53,7 @@ _FATAL_IN_PRODUCE: Final = frozenset(
 
 
 class BegunTransaction:
-    """A transaction that was begun. It distinguishes the transaction from the next ones of its producer."""
+    """A transaction that was begun. The object distinguishes it from the later transactions of its producer."""
 
     __slots__ = ("is_committed", "may_be_committed")
 
@@ -101,7 +101,7 @@ class TransactionManager:
     # -- state
 
     def become(self, state: State) -> None:
-        """Change the state; a change that is not in the table is a bug of this package."""
+        """Change the state; a change that is not in the table is a bug in this package."""
         assert may_follow(self.state, state), f"{self.state.name} -> {state.name}"
         self.state = state
 
@@ -227,7 +227,9 @@ class TransactionManager:
     # -- partitions of the transaction
 
     def may_send(self, partition: Partition) -> bool:
-        """Return whether a batch for the partition may be sent now; if not, note it for AddPartitionsToTxn."""
+        """Return whether a batch for the partition may be sent now. If not, remember the partition for the next
+        AddPartitionsToTxn.
+        """
         if self.state not in GOES_ON:
             return False
         if self.version >= 2 or partition in self.registered:
@@ -275,7 +277,9 @@ class TransactionManager:
         self.written.add(partition)
 
     def partitions_for_end_txn(self) -> frozenset[Partition] | None:
-        """Return the partitions that EndTxn is to name; None if it names none, because others may be written, too."""
+        """Return the partitions that EndTxn is to name, or None if it must name none because others may be written,
+        too.
+        """
         if not self.extension or self.sent - self.written:
             return None
         return frozenset(self.written)

@@ -1,6 +1,6 @@
 """`UnobservedFailures`: the failures of records that the program has not received yet, which `flush` raises.
 
-A program that never flushes must not collect them without end. A failure that can still be received, because the
+A program that never flushes must not collect more and more failures. A failure that can still be received, because the
 program has a delivery of the record, lives as long as the delivery. Of all the others, the first and the last are kept:
 the last one may be newer than a `flush` that is about to raise the first one.
 """

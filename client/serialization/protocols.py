@@ -61,9 +61,10 @@ DeserializerLike: TypeAlias = Deserializer[T] | Callable[[bytes], T]
 
 
 class NotReadyError(Exception):
-    """A (de)serializer has to do `work`, which blocks, before it can return a result. `work` returns the result, too.
+    """A (de)serializer must do `work`, which blocks, before it can return a result. `work` also returns that result.
 
-    Clients handle it; a program never sees it. `record` is the consumer's record that waits; None in a producer.
+    Clients handle this exception, so programs never see it. `record` is the consumer's record that waits; None in a
+    producer.
     """
 
     def __init__(self, work: Callable[[], Any], record: Any = None) -> None:

@@ -3,8 +3,8 @@
 
 The wire format is a zero byte, the schema's id in 4 bytes, and the encoded value. With Protobuf, the path to the
 message type follows the id. Formats and REST calls are those of confluent-kafka's serializers, which the extra
-`oncelog[schema]` installs. Their registry client blocks: on the event loop a call that needs the network is given up
-before it sends a request, and made again in a thread. The client caches schemas, so this happens once per schema and
+`oncelog[schema]` installs. Their registry client blocks. So on the event loop, a call that needs the network is stopped
+before it sends a request, and repeated in a thread. The client caches schemas, so this happens once per schema and
 topic.
 """
 
@@ -38,7 +38,7 @@ _MISSING: Final = "a schema registry needs an extra: pip install 'oncelog[schema
 
 
 class SchemaRegistryUnavailableError(RetriableError):
-    """The schema registry did not answer, or answered with a server error. Nothing was sent, and no record skipped."""
+    """The schema registry did not answer, or answered with a server error. No record was sent or skipped."""
 
     remedy = "check the registry and its address, then call again"
 
@@ -46,7 +46,7 @@ class SchemaRegistryUnavailableError(RetriableError):
 class SchemaRegistry:
     """A client of a schema registry: `with SchemaRegistry("http://127.0.0.1:8081") as registry`. Serdes may share it.
 
-    `url` may have several addresses, separated by commas. `settings` are those of confluent-kafka's
+    `url` may contain several addresses, separated by commas. `settings` are those of confluent-kafka's
     SchemaRegistryClient, for example `basic.auth.user.info` or `ssl.ca.location`. A request takes `timeout_s` at most,
     and is repeated `max.retries` times. Raises ImportError without the extra `oncelog[schema]`.
     """
@@ -108,7 +108,9 @@ class SchemaRegistry:
 
 
 class _WouldBlock(BaseException):
-    """A request was about to be sent on the event loop. Not an Exception, so that the serializers do not catch it."""
+    """A request was about to be sent on the event loop. It is not an Exception, so that the serializers do not catch
+    it.
+    """
 
 
 class _RegistrySerde(Generic[T]):
@@ -129,7 +131,7 @@ class _RegistrySerde(Generic[T]):
         return data
 
     def deserialize(self, topic: str, data: bytes) -> T:
-        """Return the value, decoded with the schema that its id names."""
+        """Return the value, decoded with the schema whose id precedes it."""
         value: T = self._registry._without_blocking(self._deserializer, data, self._context(topic, self._field))
         return value
 

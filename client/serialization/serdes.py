@@ -21,7 +21,9 @@ except ImportError:  # orjson is optional: it only makes JSON faster
 
 
 NULL: Final = b"null"
-"""What libraries write in place of a number that JSON does not have; it may also be a null or a part of a string."""
+"""What libraries write in place of NaN or an infinite number. The same text may also be a real null, or part of a
+string.
+"""
 
 
 class StringSerde:
@@ -107,8 +109,8 @@ def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes
 
 
 def _refuse_nan(value: Any, default: Callable[[Any], Any]) -> None:
-    """Raise ValueError if a value has a NaN or infinite number. orjson and msgspec write such a number as null, which
-    cannot be read as a number.
+    """Raise ValueError if a value contains a NaN or infinite number. orjson and msgspec write such a number as null,
+    which cannot be read as a number.
     """
     json.dumps(value, default=default, allow_nan=False, skipkeys=True)
 
@@ -129,5 +131,5 @@ def _as_orjson(default: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
 
 
 def json_value(data: bytes) -> Any:
-    """Return the value that JSON in UTF-8 describes."""
+    """Return the value parsed from JSON in UTF-8."""
     return orjson.loads(data) if orjson is not None else json.loads(data)

@@ -76,7 +76,7 @@ async def test_a_client_that_is_closed_while_it_starts_stays_closed(bootstrap: s
     client = kind(bootstrap_servers=bootstrap)
     starting = asyncio.ensure_future(client.start())
     await asyncio.sleep(0)
-    with pytest.raises(IllegalStateError, match="is started once"):
+    with pytest.raises(IllegalStateError, match="starts only once"):
         await client.start()
     await client.close()
     with pytest.raises(IllegalStateError, match="closed"):

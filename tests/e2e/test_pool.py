@@ -131,7 +131,7 @@ async def test_a_pool_that_is_exhausted_says_so_in_time(bootstrap: str, prefix: 
             loop = asyncio.get_running_loop()
             begun = loop.time()
             first, second = asyncio.create_task(take()), asyncio.create_task(take())
-            with pytest.raises(PoolExhaustedError, match="wait for one already"):
+            with pytest.raises(PoolExhaustedError, match="already waiting for a producer"):
                 await second
             with pytest.raises(
                 PoolExhaustedError, match=r"within max_wait_s = 0\.2; of 1 producers this process has 1"

@@ -30,15 +30,15 @@ Assigned = dict[str, list[TopicPartition]]
 
 
 class Assignor(ABC):
-    """A strategy of assigning partitions. `name` is Kafka's, because the members agree on a strategy by its name."""
+    """A strategy for assigning partitions. `name` is Kafka's name, because members agree on a strategy by its name."""
 
     name: ClassVar[str]
     protocols: ClassVar[frozenset[RebalanceProtocol]] = frozenset({RebalanceProtocol.EAGER})
 
     @abstractmethod
     def assign(self, members: Mapping[str, Subscription], partitions: Mapping[str, int]) -> Assigned:
-        """Return an assignment. `members` has the subscriptions by member id. `partitions` has the number of partitions
-        by topic, without topics that do not exist.
+        """Return an assignment. `members` maps member ids to subscriptions. `partitions` maps topics that exist to
+        their number of partitions.
         """
 
     def user_data(self) -> bytes | None:

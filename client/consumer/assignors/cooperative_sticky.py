@@ -20,7 +20,9 @@ _GENERATION: Final = Struct(">i")
 
 
 class CooperativeStickyAssignor(Assignor):
-    """Kafka's CooperativeStickyAssignor. Its user data is the generation; the subscription has the owned partitions."""
+    """Kafka's CooperativeStickyAssignor. Its user data is the generation; the subscription contains the owned
+    partitions.
+    """
 
     name = "cooperative-sticky"
     protocols = frozenset({RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER})

@@ -58,7 +58,7 @@ def encode_user_data(owned: Iterable[TopicPartition], generation: int) -> bytes:
 
 
 def decode_user_data(data: bytes) -> tuple[list[TopicPartition], int]:
-    """Return the owned partitions and the generation of v1, or of v0, which has no generation (then -1). Data that
+    """Return the owned partitions and the generation from data in v1 or v0. The generation of v0 is -1. Data that
     cannot be decoded counts as no partitions.
     """
     owned: list[TopicPartition] = []

@@ -87,15 +87,17 @@ def _even_out(result: Assigned, order: list[str], unassigned: list[TopicPartitio
 
 
 def _fill(result: Assigned, interested: Mapping[str, list[str]], unassigned: list[TopicPartition]) -> None:
-    """Give each unassigned partition to the subscriber with the fewest; partitions with few subscribers first."""
+    """Give each unassigned partition to the subscriber with the fewest partitions. Partitions with few subscribers come
+    first.
+    """
     for partition in sorted(unassigned, key=lambda one: (len(interested[one.topic]), one)):
         least = min(interested[partition.topic], key=lambda member: len(result[member]))
         result[least].append(partition)
 
 
 def _balance(result: Assigned, interested: Mapping[str, list[str]], owners: Mapping[TopicPartition, str]) -> None:
-    """Move single partitions while a move makes the plan more even. This ends, because each move lowers the sum of
-    squares.
+    """Move single partitions while a move makes the plan more even. The loop ends, because each move lowers the sum of
+    the squared numbers of partitions.
     """
     moved = True
     while moved:

@@ -169,7 +169,7 @@ def test_offsets_need_a_group_from_somewhere() -> None:
 def test_a_bare_group_id_is_deprecated() -> None:
     async def test(world: World) -> None:
         await world.begin()
-        with pytest.warns(DeprecationWarning, match="fences nothing"):
+        with pytest.warns(DeprecationWarning, match="fences no other producer"):
             await world.transactions.send_offsets({}, "group")
 
     in_world(test, 2)
