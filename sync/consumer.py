@@ -127,10 +127,10 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
     def close(self, *, commit: bool = True, timeout_s: float | None = None) -> None:
         """Commit (if enable.auto.commit and `commit` are both true), leave the group, and close the connections.
 
-        Safe to call twice. Does not commit the last returned records if another thread called for them, and has neither
-        ended nor called for more since: that thread may still process them. A position that the program has committed
-        itself stays. Python does not tell whether an exception ended a thread: a program whose thread failed closes
-        with `commit=False`.
+        Safe to call twice. Does not commit the last returned records if another thread received them, unless that
+        thread has since asked for more or ended: it may still be processing them. A position that the program itself
+        has committed stays committed. Python does not tell whether an exception ended a thread: if a thread has failed,
+        close with `commit=False`.
         """
         self._close(lambda: self._client.close(commit=commit, timeout_s=timeout_s))
 
@@ -168,7 +168,7 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
         """Return the next records, at most `max_records` (default: max.poll.records), or [] after the timeout.
 
-        Raises what `oncelog.Consumer.poll` raises.
+        Raises the errors of `oncelog.Consumer.poll`.
         """
         return self._background.run(lambda: self._client.poll(timeout_ms, max_records), self._take_back)
 

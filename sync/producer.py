@@ -32,7 +32,7 @@ class Delivery:
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
         """Wait until the record is acknowledged, and return where it was written. Raises the record's failure.
 
-        Raises TimeoutError after `timeout_s`; the producer still tries to deliver the record then.
+        Raises TimeoutError after `timeout_s`. The producer then still tries to deliver the record.
         """
 
         if timeout_s is not None:
@@ -45,7 +45,7 @@ class Delivery:
             except KafkaTimeoutError:
                 raise  # the record's own failure
             except TimeoutError as error:
-                raise TimeoutError(f"the record was not acknowledged within {timeout_s} s, but may be later") from error
+                raise TimeoutError(f"the record was not acknowledged within {timeout_s} s; it still may be") from error
 
         return self._background.run(wait)
 
@@ -189,7 +189,7 @@ class Producer(Facade[AsyncProducer[SentK, SentV]], Generic[SentK, SentV]):
         (default: now). `headers` are (name, bytes or None) pairs.
 
         `on_delivery(error, metadata)` is called when the record is acknowledged or has failed, in the thread of the
-        event loop. It must return soon, and must not call a blocking client.
+        event loop. The callback must return soon, and must not call a blocking client.
 
         Raises KafkaTimeoutError if the buffer stays full, or the topic's metadata stays unknown, for max.block.ms.
         Raises RecordTooLargeError if the record is too large, IllegalStateError if the producer is transactional and no
