@@ -18,7 +18,7 @@ from .record_varint import SMALL_VARINTS, encode_varint
 from .records import Headers
 
 MAX_RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
-"""The most bytes that a record without headers needs besides its key and value: all varints at their longest."""
+"""Maximum bytes of a record without headers in addition to its key and value: all varints at their longest."""
 
 _NULL: Final = b"\x01"
 _EMPTY_HEADERS: Final = b"\x00"

@@ -70,7 +70,7 @@ class TimestampType(IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """The header of one batch. It is a plain tuple, which is cheap, because brokers create one for each batch."""
+    """The header of one batch. Brokers create one for each batch, so it is a plain tuple, which is cheap."""
 
     base_offset: int
     batch_length: int

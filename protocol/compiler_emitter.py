@@ -41,7 +41,7 @@ class Emitter:
         self.lines.append("    " * self.indent + text)
 
     def name(self, prefix: str) -> str:
-        """Return a variable name that the function does not have yet."""
+        """Return a variable name that the function does not use yet."""
         self.count += 1
         return f"{prefix}{self.count}"
 

@@ -113,7 +113,7 @@ class Encoder(Emitter):
         self.fixed(run)
 
     def absent(self, wire: Absent, attribute: str, path: str) -> None:
-        """Emit a check that a field which this version lacks has its default, unless the field is ignorable."""
+        """Emit a check that a field absent from this version has its default value, unless the field is ignorable."""
         if not wire.ignorable:
             test = self.differs(wire.default, attribute)
             self.line(f"if {test}: {self.fail('has a value, and this version has no such field', path)}")
@@ -140,7 +140,7 @@ class Encoder(Emitter):
         run.clear()
 
     def check_fixed(self, value: str, wire: Construct) -> None:
-        """Emit checks that the `struct` module omits, which accepts any object as a bool and pads or cuts bytes."""
+        """Emit checks that the `struct` module omits: it accepts any object as a bool, and pads or cuts bytes."""
         if isinstance(wire, Boolean):
             self.line(f"if {value} is not True and {value} is not False: raise TypeError('expected a bool')")
         elif isinstance(wire, Bytes):

@@ -24,7 +24,9 @@ forty. Without this limit, a frame of the largest size that a broker accepts cou
 """
 
 MAX_TAGS: Final = 1000
-"""The most tagged fields in one section. They are read without a pause. No message of Kafka defines as many as 100."""
+"""Maximum number of tagged fields in one section. They are read without a pause. No message of Kafka defines as many as
+100.
+"""
 
 STEP: Final = 500
 """Array elements between two pauses of stepwise encoding or decoding: well under a millisecond of work."""
@@ -47,8 +49,8 @@ def long_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
 def unknown_tags(buffer: Buffer, position: int, end: int, path: str, left: int) -> tuple[UnknownTags, int, int]:
     """Read a section of tagged fields for which the definition has no fields. Raises DecodeError.
 
-    `left` is the number of elements that the message may still have. Return the fields, the position after the section,
-    and the reduced `left`.
+    `left` is the number of elements that the message may still contain. Return the fields, the position after the
+    section, and the reduced `left`.
     """
     count, position = _uvarint(buffer, position)
     if count > left:

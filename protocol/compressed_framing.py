@@ -5,7 +5,7 @@ gzip members, snappy blocks in an unknown version of the xerial framing, zstd fo
 read such a batch stops at its offset forever, so the broker refuses the batch. Readers do not need this check.
 
 The check decompresses nothing except gzip data that seems to have a second member. Its work is bounded by the size of
-the data: many blocks that hold almost nothing are refused.
+the data: data with many nearly empty blocks is refused.
 
 Sources: the specifications of the formats, and Kafka's Lz4BlockInputStream, which stops at a block of length 0.
 """
@@ -60,8 +60,7 @@ _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 def check_framing(code: int, data: Buffer, max_bytes: int) -> None:
     """Raise CorruptBatch if some Kafka client cannot read the framing of `data`, compressed with `code`.
 
-    Damage inside blocks is not found here, but when the data is decompressed. `max_bytes` is the limit of the
-    decompressed size.
+    Damage inside blocks is found only when the data is decompressed. `max_bytes` is the limit of the decompressed size.
     """
     check = _CHECKS.get(code)
     if check is not None:

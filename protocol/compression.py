@@ -190,7 +190,7 @@ def _decompress_xerial(data: memoryview, max_bytes: int, pieces: list[bytes]) ->
         (length,) = _LENGTH.unpack_from(data, position)
         position = start + length
         if length < 0 or position > len(data):
-            raise CorruptBatch(f"snappy block of {length} bytes exceeds the {len(data) - start} that are left")
+            raise CorruptBatch(f"snappy block of {length} bytes exceeds the {len(data) - start} bytes that are left")
         piece = _decompress_snappy_block(data[start:position], max_bytes - total)
         total += len(piece)
         pieces.append(piece)

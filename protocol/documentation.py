@@ -108,7 +108,7 @@ def _classes() -> list[type[Message]]:
 
 
 def _specs(cls: type[Struct]) -> Iterator[tuple[type[Struct], FieldSpec]]:
-    """Yield each field of a struct and of the structs inside it, with the struct that has the field."""
+    """Yield each field of a struct and of the structs inside it, with the struct that contains the field."""
     for spec in cls.fields:
         yield cls, spec
         if spec.struct is not None:

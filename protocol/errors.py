@@ -1,7 +1,7 @@
 """Define the protocol's errors: the codes, the exceptions, and the codes that older request versions get instead.
 
 One table holds the code, name, retriability and meaning of each error. Exceptions, logs, metrics and docs take their
-words from it. A second table lists the downgrades. When to send which error is decided elsewhere.
+words from this table. A second table lists the downgrades. When to send which error is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -219,7 +219,8 @@ def error_code(number: int) -> ErrorCode:
 
 
 LONGEST_MESSAGE: Final = 8_000
-"""The most characters of an error message. At four bytes each, they fit into a string of the protocol (32,767 bytes).
+"""Maximum number of characters of an error message. At four bytes each, they fit into a string of the protocol (32,767
+bytes).
 """
 
 
@@ -245,9 +246,9 @@ class KafkaError(Exception):
         return self.code.retriable
 
     def anew(self) -> Self:
-        """Return an equal error that was never raised. Raise it in place of an error that is kept.
+        """Return an equal error that was never raised, to be raised in place of an error that is stored.
 
-        Each raise of the same object adds to its traceback, whose frames keep the requests of all raises in memory.
+        Each raise of the same object adds frames to its traceback, and the frames keep their requests in memory.
         """
         error = copy(self)
         if self.__cause__ is not None:
@@ -268,7 +269,7 @@ class CodecError(ValueError):
 
 
 class EncodeError(CodecError):
-    """The message has a value of the wrong type or range, or a value that this version cannot carry."""
+    """The message contains a value of the wrong type or range, or a value that this version cannot carry."""
 
 
 class AnswerTooLarge(EncodeError):

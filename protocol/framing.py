@@ -43,10 +43,12 @@ _first_flexible: Final = _FirstFlexible()
 _request_headers: Final = decoders_of(RequestHeader)
 
 MAX_HEADER_TAGS: Final = 64
-"""The most tagged fields in a request's header. KIP-482 defines none there yet; the extension defines one."""
+"""Maximum number of tagged fields in a request's header. KIP-482 defines none there yet; the extension defines one."""
 
 MAX_RESPONSE_ELEMENTS: Final = 1 << 22
-"""The most elements in a response. Clients trust the broker: its metadata may describe some 500,000 partitions."""
+"""Maximum number of elements in a response. Clients trust the broker: its metadata may describe some 500,000
+partitions.
+"""
 
 
 def request_header_version(api_key: int, version: int) -> int:
@@ -102,7 +104,7 @@ def encode_response_in_steps(
 ) -> Generator[int, None, list[Buffer]]:
     """Encode a response like `encode_response`, but as a generator that pauses regularly and returns the buffers.
 
-    Raises AnswerTooLarge when the response, not counting its records, has more than `max_bytes`.
+    Raises AnswerTooLarge when the response, not counting its records, is larger than `max_bytes`.
     """
     pieces = yield from encode_in_steps(message, version, max_bytes)
     tags = b"\0" if response_header_version(type(message), version) else b""

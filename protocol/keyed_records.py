@@ -1,7 +1,7 @@
 """Read the keys and values of many batches, for readers of a whole log that keep the last value of each key.
 
-An uncompressed batch whose records have no headers, as coordinators write it, is decoded in place at a fraction of the
-cost of `records.decode_batch`. All other batches, including damaged ones, are left to `decode_batch`.
+An uncompressed batch whose records have no headers, the form that coordinators write, is decoded in place at a fraction
+of the cost of `records.decode_batch`. All other batches, including damaged ones, are left to `decode_batch`.
 """
 
 from __future__ import annotations

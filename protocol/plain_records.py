@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 MOST_PLAIN: Final = 24
-"""The most records of a batch that `visit_plain` checks. For larger batches, `RecordWalk` is faster."""
+"""Maximum number of records of a batch that `visit_plain` checks. For larger batches, `RecordWalk` is faster."""
 
 MAX_PLAIN_BYTES: Final = 8193
 """The size in bytes, including the size field, of the largest record whose size is a varint of at most two bytes."""

@@ -3,7 +3,7 @@
 The types are boolean, string, bytes, array, nullable struct and the section of tagged fields (KIP-482), in their plain
 (fixed-size length) and compact (varint of length + 1) forms. Numbers are construct's own `Int16sb` and so on. Each
 class is a working codec, which is the slow reference. It is also a node of the tree that `compiler.py` translates, and
-has what the translation needs as plain attributes. Messages and versions are known only to `formats.py`.
+stores what the translation needs in plain attributes. Messages and versions are known only to `formats.py`.
 
 Invariants: a count or length is compared with the input that is left before anything is allocated for it. A null where
 the type is not nullable, a varint out of range, and tags out of order are refused. Every refusal, in reading or

@@ -38,7 +38,7 @@ _OFFSET_COLUMNS: Final = (
 )
 """For each width in bytes, the first offset delta of that width, and the columns of the encoded deltas.
 
-Column `i` has byte `i` of the encodings of 0, 1, 2, and so on.
+Column `i` consists of byte `i` of the encodings of 0, 1, 2, and so on.
 """
 
 

@@ -1,6 +1,6 @@
 """Read and write the zigzag varints of records: signed numbers in groups of seven bits, small ones in few bytes.
 
-Reading returns the number before zigzag decoding, because callers tell its sign by the lowest bit. Decode it with `(n
+Reading returns the number before zigzag decoding, because callers read its sign from the lowest bit. Decode it with `(n
 >> 1) ^ -(n & 1)`. Messages use unsigned varints instead: `protocol/primitives.py`.
 """
 

@@ -28,7 +28,7 @@ MIN_RECORD_SIZE: Final = 7
 """The smallest record: one byte each for length, attributes, two deltas, null key, null value and the header count."""
 
 MAX_LISTED: Final = 100
-"""The most records without a key that `null_keys` lists."""
+"""Maximum number of records without a key that `null_keys` lists."""
 
 _ALIKE: Final = 3
 _MOST_ALIKE: Final = 48
@@ -61,8 +61,8 @@ _INT64_MAX: Final = (1 << 63) - 1
 class RecordLimits(NamedTuple):
     """The limits of one batch.
 
-    `batch_objects` is the most records and headers together, and `record_headers` the most headers of one record.
-    `decompressed_bytes` is the largest size of all records.
+    `batch_objects` is the maximum number of records and headers together, and `record_headers` the maximum number of
+    headers of one record. `decompressed_bytes` is the maximum size of all records together.
     """
 
     batch_objects: int = MAX_BATCH_OBJECTS
@@ -253,7 +253,7 @@ class RecordWalk:
         return -1
 
     def _note(self, delta: int) -> None:
-        """Include a timestamp delta, still zigzag encoded, in the lowest and highest delta."""
+        """Update the lowest and the highest delta with a timestamp delta, which is still zigzag encoded."""
         signed = (delta >> 1) ^ -(delta & 1)
         if self._lowest is None:
             self._lowest = self._highest = signed
@@ -366,7 +366,7 @@ class RecordWalk:
         return run
 
     def _note_column(self, at: int, width: int, size: int, run: int) -> None:
-        """Include the timestamp deltas of `run` records of `size` bytes in the lowest and highest delta.
+        """Update the lowest and the highest delta with the timestamp deltas of `run` records of `size` bytes.
 
         The first delta is at `at` and has `width` bytes.
         """

@@ -150,7 +150,9 @@ def encode_batch(
     for record in records:
         delta = record.offset - base_offset
         if delta <= previous:
-            raise ValueError(f"offset {record.offset} follows {base_offset + previous} in a batch from {base_offset}")
+            raise ValueError(
+                f"offset {record.offset} is not above {base_offset + previous} in a batch from {base_offset}"
+            )
         previous = delta
         pieces.append(encode_record(record.timestamp - base_timestamp, delta, record.key, record.value, record.headers))
     if last_offset_delta is None:
@@ -213,8 +215,8 @@ class BatchReader:
     """A reader that decodes the records of one batch in portions. Each record is a `Row` whose last item is `common`.
 
     The checksum is not verified. Header names that are not UTF-8 get replacement characters. The constructor
-    decompresses the batch. It and `read` raise CorruptBatch for damaged data, BatchBudgetExceeded if the batch has more
-    records and headers, or more decompressed bytes, than `limits` allow, and UnsupportedCompression.
+    decompresses the batch. Both the constructor and `read` raise CorruptBatch for damaged data, BatchBudgetExceeded if
+    the batch has more records and headers, or more decompressed bytes, than `limits` allow, and UnsupportedCompression.
     """
 
     __slots__ = ("_at", "_common", "_data", "_header", "_objects", "_previous", "left")

@@ -1,8 +1,8 @@
 """Define the language of message definitions.
 
-A definition is a class body. Each field says its wire type, the versions that carry it, the versions in which it may be
-null, its tag and its default. A definition is data: none of it runs when a message is decoded. The following are made
-from a definition:
+A definition is a class body. Each field states its wire type, the versions that carry it, the versions in which it may
+be null, its tag and its default. A definition is data: none of it runs when a message is decoded. The following are
+made from a definition:
 
 * the typed, slotted class that handlers and clients use (this module),
 * the `construct` format of each version (`protocol/formats.py`), which is the reference,
@@ -194,7 +194,7 @@ class Struct(metaclass=_Slotted):
     # The methods are defined here once, and `__init__` is generated when a class is first called. Generating them for
     # each of some 400 classes would take most of the time to import them.
     def __init__(self, *values: Any, **named: Any) -> None:
-        """Generate the `__init__` of this class, which replaces this one, and call it."""
+        """Replace this method by a generated `__init__` of the class, and call that."""
         cls = type(self)
         cls.__init__ = _initializer(cls)  # type: ignore[method-assign]
         cls.__init__(self, *values, **named)
@@ -313,7 +313,7 @@ def header(*, versions: str, flexible: str) -> Callable[[T], T]:
 
 @dataclass_transform()
 def data(*, versions: str, flexible: str) -> Callable[[T], T]:
-    """Define data inside another message that begins with an int16 version (consumer subscriptions, markers)."""
+    """Define data that begins with an int16 version and is part of another message (subscriptions, markers)."""
     return _message(MessageKind.DATA, -1, versions, flexible)
 
 

@@ -30,8 +30,8 @@ class DescribedGroup(Struct):
 @response(key=15, versions="0-6", flexible="5+")
 class DescribeGroupsResponse(Response):
     """The state, protocol and members of each group. Subscriptions and assignments of members are opaque bytes. v4 adds
-    the group instance id (KIP-345). For a missing group, v6 has the error GROUP_ID_NOT_FOUND with a message, and older
-    versions have the state Dead (KIP-1043).
+    the group instance id (KIP-345). For a missing group, v6 returns the error GROUP_ID_NOT_FOUND with a message, and
+    older versions return the state Dead (KIP-1043).
     """
 
     throttle_time_ms: int = int32("1+", ignorable=True)

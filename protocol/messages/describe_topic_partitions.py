@@ -64,8 +64,8 @@ class TopicRequest(Struct):
 
 @request(key=75, versions="0", flexible="0+")
 class DescribeTopicPartitionsRequest(Request[DescribeTopicPartitionsResponse]):
-    """Describes topics page by page (KIP-966). A page has at most `response_partition_limit` partitions and begins at
-    the cursor.
+    """Describes topics page by page (KIP-966). A page contains at most `response_partition_limit` partitions and begins
+    at the cursor.
     """
 
     topics: list[TopicRequest] = array(TopicRequest, "0+")

@@ -7,7 +7,7 @@ from ..schema import Request, Response, Struct, array, boolean, int16, int32, in
 
 @response(key=26, versions="0-5", flexible="3+")
 class EndTxnResponse(Response):
-    """Confirms that the decision is durable. The markers may be written later. v5 has the producer id and epoch of the
+    """Confirms that the decision is durable. The markers may be written later. v5 adds the producer id and epoch of the
     next transaction.
     """
 
@@ -28,7 +28,7 @@ class EndTxnRequest(Request[EndTxnResponse]):
     """Commits or aborts the producer's ongoing transaction (KIP-98). v2 may be answered with PRODUCER_FENCED (KIP-588),
     v4 with TRANSACTION_ABORTABLE. A client that sends v5 follows KIP-890: each of its transactions ends with a new
     producer epoch. Tag 9000 `topics` names the partitions to which the transaction wrote. Markers are written only to
-    these, and to those that the broker knows were written.
+    these partitions, and to those that the broker knows to have been written.
     """
 
     transactional_id: str = string("0+")

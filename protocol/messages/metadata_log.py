@@ -104,7 +104,7 @@ class UserScramCredentialKey(Message):
 
 @record_value(id=9110, versions="0", flexible="0+")
 class UserScramCredentialValue(Message):
-    """What the broker stores of a user's password (KIP-84, RFC 5802)."""
+    """What the broker stores instead of a user's password (KIP-84, RFC 5802)."""
 
     salt: bytes = binary("0+")
     iterations: int = int32("0+")

@@ -46,7 +46,7 @@ class OffsetCommitRequest(Request[OffsetCommitResponse]):
     """Commits a group's offsets: for each partition the next offset to read, with optional metadata. Up to v4
     `retention_time_ms` limits how long they are kept; later versions leave that to the broker's config (KIP-211). v6
     adds the leader epoch (KIP-320), v7 the group instance id (KIP-345). v9 allows the consumer protocol (KIP-848). v10,
-    which is unstable, has topic ids. Generation -1 commits without group membership.
+    which is unstable, uses topic ids. Generation -1 commits without group membership.
     """
 
     group_id: str = string("0+")

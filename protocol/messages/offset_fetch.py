@@ -95,7 +95,7 @@ class OffsetFetchRequest(Request[OffsetFetchResponse]):
     """Asks for a group's committed offsets. From v2 `topics` is null for all topics. v7 adds `require_stable`: for a
     partition with pending transactional commits, the broker returns UNSTABLE_OFFSET_COMMIT instead of an offset
     (KIP-447). v8 can ask for several groups at once (KIP-709). v9 allows the consumer protocol (KIP-848). v10, which is
-    unstable, has topic ids.
+    unstable, uses topic ids.
     """
 
     group_id: str = string("0-7")

@@ -90,7 +90,7 @@ class ProduceRequest(Request[ProduceResponse]):
     leader's write, with acks -1 after the write of all in-sync replicas, for which it waits at most the timeout, in ms.
     v3 brought the record format with producer ids (KIP-98), v7 zstd (KIP-110). v9 is flexible. The response of v10 can
     name the new leader (KIP-951). v11 may be answered with TRANSACTION_ABORTABLE. From v12 the broker registers the
-    partition in the transaction (KIP-890). v13 has topic ids instead of names (KIP-516).
+    partition in the transaction (KIP-890). v13 uses topic ids instead of names (KIP-516).
     """
 
     transactional_id: str | None = string("3+", default=None, nullable="3+")

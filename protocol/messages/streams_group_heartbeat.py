@@ -55,7 +55,7 @@ class EndpointToPartitions(Struct):
 @response(key=88, versions="0", flexible="0+")
 class StreamsGroupHeartbeatResponse(Response):
     """The member's epoch, the time in ms until its next heartbeat is due, and its tasks, which are null if they have
-    not changed. It also has the endpoints at which the state of other members can be queried.
+    not changed. It also lists the endpoints at which the state of other members can be queried.
     """
 
     throttle_time_ms: int = int32("0+")

@@ -25,7 +25,7 @@ class WritableTxnMarkerResult(Struct):
 
 @response(key=27, versions="1", flexible="1+")
 class WriteTxnMarkersResponse(Response):
-    """The result of each producer and partition. NONE says that the marker is durable."""
+    """The result of each producer and partition. NONE means that the marker is durable."""
 
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult, "0+")
 
