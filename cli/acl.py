@@ -42,7 +42,7 @@ def resource_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name the resource of a rule, such as --topic and --cluster.
 
     The command receives the kind and the name of the resource as the argument `resource`; both are None without these
-    options. More than one of them is a UsageError.
+    options. Giving more than one of these options is a UsageError.
     """
 
     @wraps(command)

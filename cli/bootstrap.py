@@ -26,7 +26,7 @@ PATIENCE_MS = 10_000
 def bootstrap_option(command: F) -> F:
     """Add the options `--bootstrap HOST:PORT`, `--client-config FILE` and `--profile NAME` to a command.
 
-    The command receives the first as the argument `bootstrap`; its default is the environment variable
+    The command receives the address as the argument `bootstrap`. The default is the environment variable
     ONCELOG_BOOTSTRAP, else 127.0.0.1:9092. `client_settings` returns the settings of the file or profile.
     """
     with_profile = click.option(

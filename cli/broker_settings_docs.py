@@ -26,8 +26,8 @@ a later source overrides an earlier one:
 3. flags: `oncelog serve --set num.partitions=3`.
 
 A few settings can be changed while the broker runs (KIP-226); their rows say so. They are changed with
-`oncelog cluster alter --set NAME=VALUE`, `Admin.alter_configs` or Kafka's `kafka-configs.sh`. Such a value comes before
-those of all other sources, is in effect at once, and still applies when the broker starts again.
+`oncelog cluster alter --set NAME=VALUE`, `Admin.alter_configs` or Kafka's `kafka-configs.sh`. Such a value overrides
+those of all other sources, takes effect at once, and still applies when the broker starts again.
 
 In-process brokers take settings as keyword arguments: `oncelog.Broker(num_partitions=3)`. The broker refuses an unknown
 name or an invalid value with an error that states the name and the reason.

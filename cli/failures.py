@@ -41,7 +41,7 @@ def is_setting(error: BaseException) -> bool:
 def not_text(error: BaseException, arguments: Iterable[str]) -> str | None:
     """Return the sentence that reports an error about an argument that is not valid UTF-8; None for any other error.
 
-    Names and settings are sent to brokers in UTF-8. The paths of files may have any bytes.
+    Names and settings are sent to brokers in UTF-8. The paths of files may contain any bytes.
     """
     from ..protocol.errors import EncodeError
 

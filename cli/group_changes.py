@@ -233,7 +233,7 @@ def unfence(name: str, yes: bool, as_json: bool, bootstrap: str) -> None:
     From then on, a producer of an older generation or without a generation cannot commit offsets of these partitions.
     It receives CONCURRENT_PRODUCER_COMMIT, or PRODUCER_FENCED if it is a stock client. A claim ends when the group's
     last member leaves, when the group is deleted, or when its offsets are deleted. Drop claims by hand when clients
-    without generations have to take over a group that still has claims. Stop the group-aware producers first: without
+    without generations must take over a group that still has claims. Stop the group-aware producers first: without
     claims, two producers can commit offsets of the same partition.
     """
 

@@ -57,7 +57,7 @@ async def lag_of_groups(admin: Admin, group_ids: Iterable[str]) -> dict[str, dic
 
 
 async def end_offsets(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the end offset of each partition, without those whose topic does not exist or whose end is not known."""
+    """Return the end offsets of partitions, except those whose topic does not exist or whose end is not known."""
     wanted = list(partitions)
     if not wanted:
         return {}

@@ -92,7 +92,7 @@ async def _answer(bootstrap: str) -> DescribeLogDirsResponse:
     """Send DescribeLogDirs to a PLAINTEXT listener, and return the response.
 
     The client's modules are not imported, so that the command is fast. All brokers support the version of the request.
-    If the broker refuses the request, the response has no rows and no reason.
+    If the broker refuses the request, the response contains neither rows nor a reason.
     """
     import asyncio
 

@@ -56,7 +56,7 @@ def exchange(
     import urllib.request
 
     if not url.startswith(("http://", "https://")):
-        raise click.UsageError(f"--url {url}: the address has to begin with http:// or https://")
+        raise click.UsageError(f"--url {url}: the address must begin with http:// or https://")
     request = urllib.request.Request(url, body, dict(headers or {}), method=method)
     if (authorization := _authorization()) is not None:
         request.add_unredirected_header("Authorization", authorization)  # the target of a redirect must not get it

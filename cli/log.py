@@ -76,7 +76,7 @@ def dump(file: Path, with_records: bool, as_json: bool) -> int:
     if unreadable:
         raise click.ClickException(
             f"The records of {unreadable} batches of {file} cannot be read, although the checksums are right: a client"
-            " wrote malformed records. Consumers have to seek beyond these batches."
+            " wrote malformed records. Consumers must seek beyond these batches."
         )
     return 0
 

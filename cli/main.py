@@ -52,7 +52,7 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command by its name; None if there is none."""
+        """Return the command with this name, or None."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = getattr(import_module(f".{cmd_name}", __package__), cmd_name)
@@ -75,8 +75,8 @@ def oncelog() -> None:
     oncelog txn list --state Ongoing                  open transactions
 
     Commands that need a broker use the address --bootstrap HOST:PORT, else $ONCELOG_BOOTSTRAP, else 127.0.0.1:9092. A
-    profile (--profile NAME) has an address and other settings. The broker may be Apache Kafka. --json prints results as
-    JSON. Exit codes: 0 success, 1 failure, 2 wrong usage.
+    profile (--profile NAME) contains an address and other settings. The broker may be Apache Kafka. --json prints
+    results as JSON. Exit codes: 0 success, 1 failure, 2 wrong usage.
     """
 
 

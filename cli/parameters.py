@@ -92,7 +92,7 @@ def time_of(text: str) -> int:
 
 
 def principal_of(text: str) -> str:
-    """Return a principal such as `User:alice`. Raise BadParameter for a text that does not name one.
+    """Return a principal such as `User:alice`. Raise BadParameter for a string that does not name one.
 
     Options use this function as their type.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class PartitionOffsets(NamedTuple):
     """The first stored offset of a partition, its last stable offset, and the offset of its next record.
 
-    An offset that cannot be looked up is None, and `error` has the reason.
+    An offset that cannot be looked up is None, and `error` contains the reason.
     """
 
     start: int | None

@@ -1,7 +1,8 @@
 """Define `oncelog produce`: write records from the command line or from the lines of stdin.
 
 The command holds only a limited number of lines that the producer has not accepted yet, so that stdin may be of any
-size. With --txn, all records are one transaction. Without it, the error of a failed command says what is written.
+size. With --txn, all records are one transaction. Without --txn, the error message of a failed command says which lines
+are written.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ class _LinesSent:
             pending.popleft()
 
     async def written(self, *, except_for: int) -> None:
-        """Wait until all lines but this number are written. Raises KafkaError if one has failed."""
+        """Wait until all but `except_for` lines are written. Raises KafkaError if one has failed."""
         while len(self._pending) > except_for:
             await self._pending[0]
             self._pending.popleft()
@@ -165,8 +166,8 @@ class _LinesSent:
         """Return a message about the first line that is not written and the lines that are written.
 
         `error` is the reason why the line after the lines in this object was not sent. If one of the lines in this
-        object has failed, the message has the reason of that failure instead. For a transaction, the message names the
-        line that was refused first in time, or none.
+        object has failed, the message gives the reason of that failure instead. For a transaction, the message names
+        the line that was refused first in time, or none.
         """
         settled = self.sent - len(self._pending)
         failures = {
@@ -199,11 +200,11 @@ def _lines_are(count: int, which: str = "") -> str:
 
 
 def _cause(failures: dict[int, KafkaError]) -> str:
-    """Return why a transaction has failed, after the line that was refused first in time, if it is known.
+    """Return why a transaction has failed. If the line that was refused first in time is known, the text names it.
 
-    `failures` has the failures of lines in the order of the lines. The first failure in time makes other lines fail,
-    some with an AbortableError that has its code and message, and others with errors of their own: for example, a batch
-    that is too large is then not split any more.
+    `failures` maps the numbers of lines, in ascending order, to their failures. The first failure in time makes other
+    lines fail, some with an AbortableError that has its code and message, and others with errors of their own: for
+    example, a batch that is too large is then not split any more.
     """
     from ..client.errors import AbortableError
 

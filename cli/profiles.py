@@ -26,8 +26,8 @@ def location() -> Path:
 def named(profile: str) -> dict[str, str]:
     """Return the settings of a profile by their names.
 
-    Raises ConnectError if the file cannot be read or parsed, and UsageError if it does not exist or does not have the
-    profile.
+    Raises ConnectError if the file cannot be read or parsed, and UsageError if the file does not exist or does not
+    contain the profile.
     """
     file = location()
     if not file.exists():
@@ -51,12 +51,12 @@ def of_file(file: Path) -> dict[str, str]:
 
 
 def _warn_if_exposed(file: Path, names: Iterable[str]) -> None:
-    """Print a warning if the file has a setting that is secret, and other users may read the file."""
+    """Print a warning if the file contains a secret setting and other users may read the file."""
     configs = (AdminConfig, ConsumerConfig, ProducerConfig)
     secret = {setting.name for config in configs for setting in config.settings() if setting.is_secret}
     exposed = sorted(secret.intersection(name.replace("_", ".") for name in names))
     if exposed and os.name == "posix" and file.stat().st_mode & 0o044:
         click.echo(
-            f"oncelog: warning: other users can read {file}, which has {', '.join(exposed)}. Run: chmod 600 {file}",
+            f"oncelog: warning: other users can read {file}, which holds {', '.join(exposed)}. Run: chmod 600 {file}",
             err=True,
         )

@@ -32,7 +32,7 @@ def quota() -> None:
 def owner_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name the owner of quotas: --user, --client-id and --ip, or --default-user and so on.
 
-    The command receives them as the argument `owner`, for example {"user": "alice", "client-id": None}, where None
+    The command receives the owner as the argument `owner`, for example {"user": "alice", "client-id": None}, where None
     means the default. Without these options it is empty.
     """
 
@@ -95,9 +95,9 @@ def list_quotas(owner: dict[str, str | None], as_json: bool, bootstrap: str) -> 
 def set_quotas(quotas: tuple[str, ...], owner: dict[str, str | None], as_json: bool, bootstrap: str) -> None:
     """Set quotas of an owner.
 
-    The keys are producer_byte_rate and consumer_byte_rate (bytes per second), request_percentage (100 is the whole
-    event loop), controller_mutation_rate (partitions per second), and for --ip connection_creation_rate (connections
-    per second).
+    The keys are producer_byte_rate and consumer_byte_rate (bytes per second), request_percentage (100 means all of the
+    event loop's time), controller_mutation_rate (partitions per second), and for --ip connection_creation_rate
+    (connections per second).
 
     \b
     oncelog quota set producer_byte_rate=1048576 --user alice
@@ -130,7 +130,7 @@ def set_quotas(quotas: tuple[str, ...], owner: dict[str, str | None], as_json: b
 @json_option
 @bootstrap_option
 def remove(keys: tuple[str, ...], owner: dict[str, str | None], yes: bool, as_json: bool, bootstrap: str) -> None:
-    """Remove quotas of an owner. The owner then has the next quota that matches, for example a default.
+    """Remove quotas of an owner. The next quota that matches the owner then applies, for example a default.
 
     \b
     oncelog quota remove producer_byte_rate --user alice

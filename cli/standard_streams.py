@@ -94,7 +94,7 @@ class LogLines(logging.Handler):
     """A handler of Python's `logging` that writes to stderr. It neither waits for the reader of stderr nor raises."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queue the line of a record."""
+        """Queue the line of a log record for writing."""
         with contextlib.suppress(Exception):  # formatting fails if the arguments do not fit the format string
             if (writer := log_writer()) is not None:
                 writer.put(self.format(record))

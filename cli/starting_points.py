@@ -60,7 +60,7 @@ async def _offsets_between(
 ) -> dict[TopicPartition, deque[int]]:
     """Read each partition from its offset in `begin` to its offset in `ends`. Return the offsets of its last records.
 
-    The result has at most `count` offsets per partition.
+    The result contains at most `count` offsets per partition.
     """
     offsets: dict[TopicPartition, deque[int]] = {partition: deque(maxlen=count) for partition in begin}
     consumer.pause(*(partition for partition in partitions if partition not in begin))

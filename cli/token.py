@@ -65,7 +65,7 @@ def _moment(at_ms: int) -> str:
     "--lifetime",
     type=duration_of,
     metavar="DURATION",
-    help="Maximum lifetime of the token, such as 7d; it cannot be renewed beyond it.",
+    help="Maximum lifetime of the token, such as 7d. The token cannot be renewed beyond it.",
 )
 @json_option
 @bootstrap_option
@@ -121,7 +121,7 @@ def list_tokens(owners: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
 
 
 async def _secret_of(admin: Admin, token_id: str) -> bytes:
-    """Return the secret of a token, by which requests identify the token. Raise ClickException if it does not exist."""
+    """Return the secret of a token, by which requests identify the token. Raise ClickException for an unknown token."""
     for one in await admin.describe_delegation_tokens():
         if one.token_id == token_id:
             return one.hmac
@@ -134,12 +134,12 @@ async def _secret_of(admin: Admin, token_id: str) -> bytes:
     "--period",
     type=duration_of,
     metavar="DURATION",
-    help="For how long the token is then valid, such as 12h. By default as long as the broker allows.",
+    help="Time for which the renewed token is valid, such as 12h. By default, as long as the broker allows.",
 )
 @json_option
 @bootstrap_option
 def renew(token_id: str, period: int | None, as_json: bool, bootstrap: str) -> None:
-    """Renew the delegation token TOKEN_ID. Its owner and its renewers may do so."""
+    """Renew the delegation token TOKEN_ID. Only its owner and its renewers may renew it."""
 
     async def work() -> int:
         async with connect_admin(bootstrap) as admin:
@@ -151,14 +151,14 @@ def renew(token_id: str, period: int | None, as_json: bool, bootstrap: str) -> N
 
 @token.command(short_help="Let a delegation token expire, by default at once.")
 @click.argument("token_id")
-@click.option("--after", type=duration_of, metavar="DURATION", help="Let it expire after this time, such as 1h.")
+@click.option("--after", type=duration_of, metavar="DURATION", help="Let the token expire after this time, such as 1h.")
 @yes_option
 @json_option
 @bootstrap_option
 def expire(token_id: str, after: int | None, yes: bool, as_json: bool, bootstrap: str) -> None:
     """Remove the delegation token TOKEN_ID or, with --after, let it expire later. Connections that are open stay open.
 
-    Its owner and its renewers may do so.
+    Only the token's owner and renewers may do so.
     """
     if after is None:
         confirm(f"Remove the delegation token {token_id}?", yes=yes)

@@ -49,7 +49,9 @@ def _password() -> str:
 @json_option
 @bootstrap_option
 def list_users(as_json: bool, bootstrap: str) -> None:
-    """List the users who can log in with SCRAM, and for each mechanism the iterations of the password's hash."""
+    """List the users who can log in with SCRAM, with the number of iterations of the password's hash for each
+    mechanism.
+    """
 
     async def work() -> list[ScramUser]:
         async with connect_admin(bootstrap) as admin:

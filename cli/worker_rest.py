@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_URL = "http://127.0.0.1:8083"
 TIMEOUT_S = 90
-"""The longest time, in seconds, that a worker takes for a request, including forwarding to another worker."""
+"""The longest time, in seconds, that a worker may take for a request, including forwarding to another worker."""
 
 
 def worker_options(command: F) -> F:
