@@ -1,7 +1,8 @@
 """What a setting is: the framework of the tables in which broker, client and pipeline declare their settings.
 
 The tables are in `broker/config.py` (with those of `acls`, `quotas` and `security`), `broker/metadata/topic_config.py`,
-`client/config.py` and `pipeline/options.py`. Connect's `ConfigDef` is part of its public API and has Java's shape.
+`client/config.py` and `pipeline/options.py`. Connect uses `ConfigDef` instead, a part of its public API that follows
+Java's class.
 """
 
 from .table import (

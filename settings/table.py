@@ -8,8 +8,8 @@ and keywords, the types of keyword arguments, DescribeConfigs and the reference 
         num_partitions: int = integer(1, at_least(1), doc="Partitions of a topic that is created without a number.")
 
 A setting's name is the attribute's name with dots (`num.partitions`), which is Kafka's name if Kafka has the setting.
-This module knows no setting. The tables of the broker, of topics, of the clients and of the pipeline's source and sink
-are in their own packages.
+This module contains no settings. The tables of the broker, of topics, of the clients and of the pipeline's source and
+sink are in their own packages.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ Parser = Callable[[object], Any]
 """A function that turns a given value into a typed one. Raises ValueError or TypeError."""
 
 Check = Callable[[Any], str | None]
-"""A function that checks a typed value: it returns what is wrong, None if the value is valid."""
+"""A function that checks a typed value: it returns what is wrong, or None if the value is valid."""
 
 
 MOST_ITEMS: Final = 1000
@@ -130,7 +130,7 @@ class Setting:
         """Check the text of a list that a client wants to store.
 
         Raises ConfigError if there are too many items, or if a list with choices has an empty or repeated item.
-        Configuration files may have such lists. The empty string is an empty list.
+        Configuration files may contain such lists. An empty string means an empty list.
         """
         if not (self.type is ConfigType.LIST and text.strip()):
             return
@@ -146,7 +146,7 @@ class Setting:
     def check_item_count(self, text: str) -> None:
         """Raise ConfigError if a list has more items than choices, or more than `MOST_ITEMS` if there are no choices.
 
-        The check is fast for a text of any length.
+        The check is fast for a string of any length.
         """
         most = len(self.choices) or MOST_ITEMS
         if text.count(",") >= most:
@@ -154,7 +154,7 @@ class Setting:
             raise ConfigError(self.name, f"has more than {most} items. {remedy}")
 
     def problem(self, parsed: Any) -> str | None:
-        """Return what is wrong with a typed value, None if it is valid."""
+        """Return what is wrong with a typed value, or None if the value is valid."""
         if parsed is None:
             return None
         if self.type in _RANGES:
@@ -335,8 +335,8 @@ class Table:
     """Base class of tables of settings.
 
     An instance has the values of all settings as typed attributes, which do not change, except for dynamic settings of
-    the broker. `explicit` has the names of the settings that were given. A subclass can change how settings are spelled
-    and parsed; see the class variables, and `spelled`, `normal` and `unknown`.
+    the broker. `explicit` contains the names of the settings that were given. A subclass can change how settings are
+    spelled and parsed; see the class variables, and `spelled`, `normal` and `unknown`.
     """
 
     rows: ClassVar[dict[str, Setting]] = {}
@@ -374,7 +374,7 @@ class Table:
     def __init__(self, values: Mapping[str, object] | None = None, *, explicit: Iterable[str] | None = None) -> None:
         """Parse and check the values, whose keys are names or aliases of settings. Raises ConfigError.
 
-        `explicit` are the names of the settings that count as given, if they are not all of `values`.
+        `explicit` names the settings that count as given. By default, all of `values` count as given.
         """
         parsed = self.parse(values or {})
         for name, value in parsed.items():
@@ -429,7 +429,7 @@ class Table:
 
     @classmethod
     def similar(cls, key: str, cutoff: float = 0.6) -> str | None:
-        """Return the name or alias of a setting that `key` is probably meant to be, None if there is none."""
+        """Return the name or alias of a setting that `key` is probably meant to be, or None."""
         near = difflib.get_close_matches(cls.normal(key), cls.names, n=1, cutoff=cutoff)
         return next((name for name in cls._spellings() if cls.normal(name) == near[0]), None) if near else None
 
