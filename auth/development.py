@@ -67,7 +67,7 @@ class DevelopmentAuthority:
 
     @property
     def certificate_pem(self) -> bytes:
-        """The authority's certificate in PEM, which brokers and clients have to trust."""
+        """The authority's certificate in PEM, which brokers and clients must trust."""
         return self._certificate.public_bytes(Encoding.PEM)
 
     @property

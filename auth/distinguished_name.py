@@ -1,8 +1,8 @@
 """Turn the subject of a certificate into a principal's name, by Kafka's rules (`ssl.principal.mapping.rules`, KIP-371).
 
-The name of a subject is the text that Java makes of it (RFC 2253), for example `CN=alice,OU=billing,O=Acme,C=DE`. Rules
-shorten it. Each is `RULE:pattern/replacement/`, with L or U at the end for lower or upper case, or `DEFAULT` for the
-whole name. The first rule whose pattern matches the whole name applies.
+The name of a subject is the string that Java writes for it (RFC 2253), for example `CN=alice,OU=billing,O=Acme,C=DE`.
+Rules shorten it. Each is `RULE:pattern/replacement/`, with L or U at the end for lower or upper case, or `DEFAULT` for
+the whole name. The first rule whose pattern matches the whole name applies.
 """
 
 from __future__ import annotations

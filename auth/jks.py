@@ -37,8 +37,8 @@ class JksStore:
     """The content of a file: certificates and keys in DER.
 
     `key` is the first private key in unencrypted PKCS #8, or None if there is no key. `chain` is the key's certificate
-    chain, which begins with the key's own certificate. `trusted` has the certificates that Java trusts: those without a
-    key, and the first certificate of each chain.
+    chain, which begins with the key's own certificate. `trusted` contains the certificates that Java trusts: those
+    without a key, and the first certificate of each chain.
     """
 
     key: bytes | None = field(default=None, repr=False)

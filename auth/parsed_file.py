@@ -18,7 +18,7 @@ class ParsedFile(Generic[T]):
     """The parsed content of a text file in UTF-8."""
 
     def __init__(self, path: Path, parse: Callable[[str], T]) -> None:
-        """`parse` takes the text and may raise ValueError, whose message must not contain secrets of the file."""
+        """`parse` takes the text and may raise ValueError, whose message must not contain secrets from the file."""
         self.path = path
         self._parse = parse
         self._state: FileState | None = None

@@ -22,9 +22,9 @@ class RememberedPasswords:
     * Only the right password of an existing user is remembered. A wrong password, or the name of an unknown user, costs
       a full hash every time, so guessing does not become cheaper, and the time of a response reveals nothing about
       names.
-    * The digest is an HMAC-SHA256 with a random key of this process. Both are only in memory, where the passwords that
-      clients send are, too. The file still has salted hashes only.
-    * The digests are forgotten when the file changes, so a changed or removed user has to prove the password anew.
+    * The digest is an HMAC-SHA256 with a random key of this process. Both exist only in memory, as do the passwords
+      that clients send. The file still contains only salted hashes.
+    * The digests are forgotten when the file changes, so a password that was changed or removed is no longer accepted.
 
     There is at most one digest per user of the file. One thread at a time may use an object.
     """

@@ -27,14 +27,14 @@ from typing import Final, NamedTuple, Self
 from .mechanism_names import SCRAM_NUMBERS
 
 MIN_ITERATIONS: Final = 4096
-"""The fewest iterations of a credential, and the default (RFC 7677)."""
+"""The minimum number of iterations of a credential, and the default (RFC 7677)."""
 
 MAX_ITERATIONS: Final = 16_384
-"""The most iterations of a credential that a broker stores, as in Apache Kafka (KIP-554)."""
+"""The maximum number of iterations of a credential that a broker stores, as in Apache Kafka (KIP-554)."""
 
 MAX_CLIENT_ITERATIONS: Final = 1_000_000
-"""The most iterations that a client computes for a broker, about half a second of work. This is above `MAX_ITERATIONS`,
-because other brokers may store credentials with more iterations.
+"""The maximum number of iterations that a client computes for a broker, about half a second of work. This is above
+`MAX_ITERATIONS`, because other brokers may store credentials with more iterations.
 """
 
 MAX_MESSAGE_BYTES: Final = 8192
@@ -170,9 +170,9 @@ class ScramDecoys:
 
 
 def _at(place: bytes, iterations: Mapping[int, int]) -> int:
-    """Return the number of iterations of the credential at `place`, in ascending order of these numbers.
+    """Return the number of iterations of the credential at `place`, with the credentials sorted by that number.
 
-    `place` is the fraction of the credentials that come before it, in binary.
+    `place` is a binary fraction: the share of the credentials that come before this one.
     """
     left = (int.from_bytes(place) * sum(iterations.values())) >> 8 * len(place)
     for number in sorted(iterations):

@@ -1,8 +1,8 @@
 """Read private keys and certificates from files in PEM, PKCS #12 and Java's JKS.
 
 PEM needs no further package. The other formats need `cryptography`, which the extra `oncelog[security]` installs.
-Java's keytool has written PKCS #12 since Java 9, even into files named .jks. As in Java, a file of either format can
-have either of the types PKCS12 and JKS: the first bytes of the file tell which format it has.
+Java's keytool has written PKCS #12 since Java 9, even into files named .jks. As in Java, the types PKCS12 and JKS each
+accept files of both formats: the first bytes of a file show its format.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def key_from_store(kind: str, path: Path, store_password: str, key_password: str
     """Return the private key and chain of a file of the type PEM, PKCS12 or JKS. Raises StoreError.
 
     `key_password` is the password of a key in PEM or JKS. In a PKCS #12 file, the key has the password of the file. So
-    has the key in a JKS file if `key_password` is empty.
+    does the key in a JKS file if `key_password` is empty.
     """
     content = _read(path)
     if kind == "PEM":
@@ -74,7 +74,7 @@ def key_from_store(kind: str, path: Path, store_password: str, key_password: str
 
 
 def trusted_from_store(kind: str, path: Path, store_password: str) -> str:
-    """Return the certificates of a file of the type PEM, PKCS12 or JKS in PEM. Raises StoreError."""
+    """Return, in PEM, the certificates in a file of the type PEM, PKCS12 or JKS. Raises StoreError."""
     content = _read(path)
     if kind == "PEM":
         text = _text(path, content)

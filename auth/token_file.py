@@ -21,8 +21,8 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 class TokenFile:
     """The tokens of a file, one per line. Only their digests are kept. The file is read again when it changes.
 
-    Empty lines and lines that begin with # are ignored. While a token is being replaced, the file has both the old and
-    the new token.
+    Empty lines and lines that begin with # are ignored. While a token is being replaced, the file contains both the old
+    and the new token.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,7 +33,7 @@ class TokenFile:
         self._digests.get()
 
     def verify(self, token: str) -> bool:
-        """Return whether the file has this token. Blocks. Raises OSError and ValueError as `load` does."""
+        """Return whether the file contains this token. Blocks. Raises OSError and ValueError as `load` does."""
         presented = _digest(token)
         return sum(hmac.compare_digest(presented, digest) for digest in self._digests.get()) > 0
 
