@@ -103,7 +103,7 @@ def demo(
     second = _schedule(pipeline_kills, "--pipeline-kills", PIPELINE_TARGETS, seed, brokers=1, drivers=1)
     if directory is not None and (directory / "data").exists():
         raise click.BadParameter(
-            f"{directory} has data of an earlier run: remove it, or choose another directory", param_hint="--dir"
+            f"{directory} contains data of an earlier run: remove it, or choose another directory", param_hint="--dir"
         )
     chosen = directory or Path(tempfile.mkdtemp(prefix="oncelog-demo-"))
     code = _run(

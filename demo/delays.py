@@ -1,8 +1,9 @@
-"""Compute the right result of the flights job on Spark, without Spark.
+"""Compute the expected result of the flights job on Spark, without using Spark.
 
 `expected_delays` computes cleaned flights, delays per hour, and the list of the "latest" airports, which are those with
-the longest mean arrival delays. The demo compares them with the job's topics and files. The computation shares no code
-with the job, which is SQL in pipeline/jobs/flights.toml. All functions are pure functions of the data set.
+the longest mean arrival delays. The demo compares these results with the job's topics and files. The computation shares
+no code with the job, which consists of SQL in pipeline/jobs/flights.toml. All functions are pure functions of the data
+set.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ COLUMNS: Final = (
 
 LIST_SIZE: Final = 10
 LEAST_ARRIVALS: Final = 100
-"""Minimum number of arrivals of an airport in the list."""
+"""The minimum number of arrivals that puts an airport on the list."""
 
 
 @dataclass(slots=True)
@@ -32,7 +33,7 @@ class Hour:
     cancelled: int = 0
     departed: int = 0
     dep_delay_minutes: int | None = None
-    """The sum of the departure delays. It is None if no flight departed, because SQL's sum is null then."""
+    """The sum of the departure delays. It is None if no flight departed, because SQL's sum over no rows is null."""
 
     def add(self, flight: Flight) -> None:
         """Count a flight that was scheduled to leave in this hour."""
@@ -45,7 +46,7 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A line of the list of the latest airports: an airport, and the arrival delay of the flights to it."""
+    """An entry in the list of the latest airports: an airport, and the arrival delays of its incoming flights."""
 
     dest: str
     arrived: int
@@ -55,19 +56,19 @@ class Late:
 
 @dataclass(slots=True)
 class ExpectedDelays:
-    """The right result of the flights job on Spark."""
+    """The expected result of the flights job on Spark."""
 
     cleaned: list[int] = field(default_factory=list)
     """The fingerprint of each cleaned flight, by the flight's row."""
     hours: dict[str, Hour] = field(default_factory=dict)
-    """The counts by airport and hour, such as JFK@2013-01-01T10."""
+    """The counts by airport and hour. A key is, for example, JFK@2013-01-01T10."""
     latest: list[Late] = field(default_factory=list)
 
 
 def fingerprint(cleaned: Mapping[str, Any]) -> int:
     """Return a hash of a cleaned flight, to compare flights from topics and from files.
 
-    `time_hour` has to be text as in the data set. A missing name is None.
+    `time_hour` must be text, as in the data set. A missing name is None.
     """
     return hash(tuple([cleaned.get(column) for column in COLUMNS]))
 

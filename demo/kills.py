@@ -16,8 +16,9 @@ PIPELINE_TARGETS: Final = ("broker", "driver")
 class Kill:
     """A kill of the process `target`.
 
-    The kill is due when the job has done the fraction `at` of all flights, and happens `delay_s` seconds later. Before
-    this delay, an `aimed` kill waits, for a few seconds at most, until the log has records of an open transaction.
+    The kill is due when the job has processed the fraction `at` of all flights, and happens `delay_s` seconds later.
+    Before this delay, an `aimed` kill waits, for a few seconds at most, until the log has records of an open
+    transaction.
     """
 
     at: float

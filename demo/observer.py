@@ -19,4 +19,4 @@ class Observer(Protocol):
 
 
 class JobFailed(RuntimeError):
-    """The job failed. The text has the state of the job and the last log lines of its processes."""
+    """The job failed. The message contains the state of the job and the last log lines of its processes."""

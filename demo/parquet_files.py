@@ -1,8 +1,8 @@
 """Read the committed Parquet files of Spark's file sink with pyarrow, without Spark.
 
 A killed driver leaves files of its last micro-batch behind. The batch is written again later, to other files. The
-directory `_spark_metadata` next to the files determines which files are committed. It has a list of added files for
-each batch, and every tenth list also has the files of all earlier batches.
+directory `_spark_metadata` next to the files determines which files are committed. It contains a list of added files
+for each batch. Every tenth list also contains the files of all earlier batches.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The module starts the driver, which reads the topic `flights`, and follows its o
 schedule, and starts them again. In the end it passes the topics and files to the checks of `verify_delays.py`. The
 broker is that of the first half.
 
-A driver is killed together with its JVM and their child processes, as by a crash of its machine. When the driver has
+A driver is killed together with its JVM and their child processes, as in a crash of the machine. When the driver has
 read all flights, it must end by itself with exit code 0. Any other end without a kill fails the job.
 """
 
@@ -41,7 +41,7 @@ from .waits import Waits
 
 QUERIES: Final = 4
 BATCHES: Final = 3
-"""Micro-batches of each query, so that a kill finds both finished and unfinished micro-batches."""
+"""The number of micro-batches of each query. A kill finds both finished and unfinished micro-batches."""
 AIM_S: Final = 20.0
 """Longest time that an aimed kill waits for an open transaction, in seconds.
 
@@ -137,7 +137,7 @@ class PipelineHalf:
     async def work(self) -> None:
         """Follow the driver and carry out the scheduled kills until the driver has read all flights and ended.
 
-        Raise JobFailed if driver or broker end in another way.
+        Raise JobFailed if the driver or the broker ends in any other way.
         """
         async with (
             Watcher(self._broker.address) as watcher,

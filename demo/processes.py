@@ -31,7 +31,7 @@ connection could take the port of a killed broker.
 
 
 class StartFailed(RuntimeError):
-    """The process ended, or printed nothing in time, before it was ready. The text has its last log lines."""
+    """The process did not become ready in time, or ended first. The message contains its last log lines."""
 
 
 class StopFailed(RuntimeError):
@@ -39,7 +39,7 @@ class StopFailed(RuntimeError):
 
 
 def free_port() -> int:
-    """Return a TCP port on 127.0.0.1 without a listener, which the system does not assign to outgoing connections.
+    """Return a TCP port on 127.0.0.1 that has no listener and that the system assigns to no outgoing connection.
 
     Raise StartFailed if there is no such port.
     """
@@ -58,7 +58,7 @@ def free_port() -> int:
 class ChildProcess:
     """A process `python -m <module> <arguments>` that can be killed and started again.
 
-    Its stderr goes to the file `log`. With `with_children`, a kill also ends the child processes. `output` is a file
+    Its stderr goes to the file `log`. With `with_children`, a kill also ends its child processes. `output` is a file
     for stdout. Without it, `read_line` reads stdout.
     """
 
@@ -225,9 +225,9 @@ class ChildProcess:
 class BrokerProcess(ChildProcess):
     """A process `oncelog serve` on 127.0.0.1.
 
-    `with BrokerProcess(directory, "--durability", "os") as broker` starts it, and stops it at the end. Its data is in
-    `directory/data`, and its log is `directory/broker.log`. The port is chosen at the first start and kept, so that
-    clients find the broker again after `kill9` and `start`, or after `restart`.
+    `with BrokerProcess(directory, "--durability", "os") as broker` starts the broker, and stops it at the end. Its data
+    is in `directory/data`, and its log is `directory/broker.log`. The port is chosen at the first start and kept, so
+    that clients find the broker again after `kill9` and `start`, or after `restart`.
     """
 
     def __init__(self, directory: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:

@@ -90,7 +90,7 @@ def _delays_rows(table: Table, delays: DelaysOutcome) -> None:
 def show(console: Console, outcome: Outcome, skipped: str = "") -> None:
     """Print the table that compares the records of a read_committed reader with the plain computation, and the verdict.
 
-    Its columns are the numbers of flights that were computed, read, lost, read twice, altered, and out of their
+    The table's columns are the numbers of flights that were computed, read, lost, read twice, altered, and out of their
     aircraft's order. For `airport-hours`, the flights in the last value of each hour are counted. `skipped` is the
     reason why the second half was not run.
     """
@@ -129,13 +129,13 @@ def show(console: Console, outcome: Outcome, skipped: str = "") -> None:
         if check.first_fault:
             console.print(f"First fault: {check.first_fault}", style="red", highlight=False)
     console.print(
-        f"{len(outcome.kills)} kill -9 on the way. {outcome.aborted:,} records of aborted transactions lie in"
+        f"{len(outcome.kills)} processes were killed. {outcome.aborted:,} records of aborted transactions are in"
         f" flights-enriched: a read_committed reader never sees them. The job took {outcome.seconds:.1f} s.",
         highlight=False,
     )
     if delays is not None:
         console.print(
-            f"The pipeline on Spark: {len(delays.kills)} kill -9 on the way, {delays.aborted:,} records of aborted"
+            f"The pipeline on Spark: {len(delays.kills)} processes killed, {delays.aborted:,} records of aborted"
             f" transactions in flights-cleaned, {delays.left_files:,} Parquet files of interrupted batches that no"
             f" reader sees, {delays.late:,} rows too late for the watermark. It took {delays.seconds:.1f} s.",
             highlight=False,

@@ -3,7 +3,7 @@
 The member reads `flights`, and writes each enriched flight to `flights-enriched` with the same key, so that an
 aircraft's flights stay in order. It writes the counts per carrier of each transaction to `carrier-delays`. Records and
 offsets are committed in one transaction. The member keeps no state between transactions. The sum of all records in
-`carrier-delays` is the total, however often members were killed.
+`carrier-delays` is the total, no matter how often members are killed.
 """
 
 from __future__ import annotations

@@ -163,5 +163,5 @@ class ListCheck:
 
 
 def _seconds(text: str) -> str:
-    """Remove the milliseconds `.000` that Spark writes, so that a time is as in the data set."""
+    """Remove the milliseconds `.000` that Spark writes, so that a time has the format of the data set."""
     return text.removesuffix(".000Z") + "Z" if text.endswith(".000Z") else text

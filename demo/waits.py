@@ -76,7 +76,7 @@ class Waits:
 
     @contextlib.asynccontextmanager
     async def upto(self, limit_s: float, name: str | Callable[[], str]) -> AsyncIterator[Wait]:
-        """Limit the time of the context, and raise JobFailed, which names the wait, when the limit is exceeded.
+        """Limit the time spent in the context. Raise JobFailed, which names the wait, when the limit is exceeded.
 
         `name` completes "waiting for ...". A TimeoutError that is raised inside the context is passed on.
         """
