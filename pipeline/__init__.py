@@ -35,8 +35,8 @@ def spark_session(
 ) -> SparkSession:
     """Return a Spark session that knows `format("oncelog")`. The default master is `local[*]`.
 
-    `settings` are Spark's, such as `{"spark.driver.memory": "2g"}`. Spark's Python workers use this interpreter. Raises
-    RequirementError if pyspark, pyarrow, numpy or Java is missing. Its message says what to install.
+    `settings` are Spark settings, such as `{"spark.driver.memory": "2g"}`. Spark's Python workers use this interpreter.
+    Raises RequirementError if pyspark, pyarrow, numpy or Java is missing. Its message says what to install.
     """
     from .requirements import require_java, require_spark
 

@@ -1,7 +1,6 @@
 """Use the asyncio client from Spark's plain threads: `BlockingCluster` has an event loop that runs only during calls.
 
-Nothing happens between calls: data that arrives meanwhile waits in the socket. Each thread uses its own BlockingCluster
-and closes it.
+Data that arrives between calls waits in the socket. Each thread uses its own BlockingCluster and closes it.
 """
 
 from __future__ import annotations

@@ -37,21 +37,21 @@ class OncelogDataSource(DataSource):
         return source_schema(SourceOptions(self.options).include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of batch reads."""
+        """Return a reader for batches."""
         return BatchReader(SourceSettings(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return a reader of streams."""
+        """Return a reader for streams."""
         return StreamReader(SourceSettings(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return a writer of batch writes, which append. Raises ConfigError for mode overwrite."""
+        """Return a writer for batch writes, which append rows. Raises ConfigError for mode overwrite."""
         if overwrite:
             raise ConfigError("mode", 'a topic cannot be overwritten: use .mode("append")')
         return BatchWriter(SinkSettings(self.options, schema, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Return a writer of streams. Raises ConfigError if the checkpoint is not on this machine's disk.
+        """Return a writer for streams. Raises ConfigError if the checkpoint is not on this machine's disk.
 
         In output mode complete, Spark passes `overwrite`. The rows are appended in this mode, too.
         """

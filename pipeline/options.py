@@ -1,6 +1,6 @@
 """Define and check the options of `format("oncelog")`: a table for the source and one for the sink.
 
-The names are those of Spark's Kafka source and sink, and upper and lower case are the same. Options with the prefix
+The names are those of Spark's Kafka source and sink. Upper and lower case make no difference. Options with the prefix
 `kafka.` are settings of the client (docs/pipeline.md). An unknown option is refused with a suggestion, because a
 misspelt option must not silently get its default.
 """
@@ -47,9 +47,9 @@ _NOT_OFFERED: Final = {
     "minoffsetspertrigger": "use maxOffsetsPerTrigger, and a trigger interval to gather more",
     "maxtriggerdelay": "use a trigger interval",
     "groupidprefix": "this source joins no group",
-    "kafka.group.id": "this source joins no group and commits no offsets: Spark's checkpoint has them",
+    "kafka.group.id": "this source joins no group and commits no offsets: Spark's checkpoint stores them",
     "kafka.auto.offset.reset": "use startingOffsets and failOnDataLoss",
-    "kafka.enable.auto.commit": "this source commits no offsets: Spark's checkpoint has them",
+    "kafka.enable.auto.commit": "this source commits no offsets: Spark's checkpoint stores them",
     "kafka.transactional.id": "use transactionalId",
     "kafka.enable.idempotence": "the sink is always idempotent and transactional",
     "kafka.acks": "the sink always waits for all in-sync replicas",

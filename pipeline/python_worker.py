@@ -11,6 +11,6 @@ def freeze_gc_once() -> None:
     """Exclude all current objects of this process, mainly modules, from garbage collection, once per process.
 
     Spark runs a full collection after each task of a worker. Visiting the objects of pyspark, pyarrow and numpy took a
-    fifth of a worker's time when it read 500 MB in four tasks.
+    fifth of the time in which a worker read 500 MB in four tasks.
     """
     gc.freeze()

@@ -38,7 +38,7 @@ def require_java() -> None:
 
 
 def java_problem() -> str | None:
-    """Return one sentence about a problem of the Java that Spark would start, with the remedy, or None."""
+    """Return one sentence about a problem with the Java that Spark would start, and the remedy, or None."""
     home = os.environ.get("JAVA_HOME")
     remedy = f"install Java {OLDEST_JAVA} (`apt install openjdk-{OLDEST_JAVA}-jre-headless`) or set JAVA_HOME"
     if home:

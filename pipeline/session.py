@@ -49,6 +49,6 @@ def shuffle_defaults(master: str) -> dict[str, str]:
 def _is_this_machine(master: str) -> bool:
     """Return whether the driver can use loopback, because the master runs on this machine.
 
-    Spark itself would use the host's name, which may not be reachable.
+    By default, Spark uses the host's name, which may not be reachable.
     """
     return _LOOPBACK.match(master) is not None

@@ -6,7 +6,7 @@ response, and the wanted parts are taken from it.
 
 Headers are rare. A Python loop decodes them for the records that have headers.
 
-Invariant: damaged bytes always end in CorruptBatch. Each position is compared with the end of its record before it is
+Invariant: damaged bytes always raise CorruptBatch. Each position is compared with the end of its record before it is
 used.
 """
 
@@ -74,8 +74,8 @@ def decode(
 def _groups(data: memoryview, batches: Iterable[tuple[int, BatchHeader]]) -> Iterator[tuple[memoryview, list[_Place]]]:
     """Yield groups of batches to decode together.
 
-    A group has uncompressed batches, which stay where they are, or compressed batches, which are decompressed and
-    joined.
+    A group contains either uncompressed batches, which stay where they are, or compressed batches, which are
+    decompressed and joined.
     """
     plain: list[_Place] = []
     packed: list[_Place] = []

@@ -1,8 +1,8 @@
 """Encode Arrow arrays as payloads of record batches, without a Python object per record: `encode`.
 
 All length fields are written at once as numbers, and Arrow joins them with the keys and values of the records. All
-records of a batch have the batch's timestamp, the time at which the task wrote them, because their timestamp deltas are
-zero.
+timestamp deltas are zero. The records of a batch therefore have the batch's timestamp, the time at which the task wrote
+them.
 
 A Python loop encodes the headers of the records that have headers.
 """
@@ -21,12 +21,11 @@ from . import varints
 from .varints import Numbers
 
 OVERHEAD: Final = 21
-"""The most bytes that a record without headers needs besides its key and value, in batches of this encoder.
-"""
+"""The maximum number of bytes that this encoder adds to the key and value of a record without headers."""
 
 _NO_HEADERS: Final = b"\x00"
 _AT_ONCE: Final = 8 << 20
-"""About how many bytes are encoded at once: many, to save fixed costs, but few enough to bound the memory."""
+"""The approximate number of bytes to encode at once: enough to save fixed costs, few enough to bound the memory."""
 
 
 class Payload(NamedTuple):
@@ -81,7 +80,7 @@ def _stretches(sizes: Numbers, max_bytes: int) -> Iterator[tuple[int, list[int]]
 
 
 def _offset_deltas(cuts: list[int], count: int) -> Numbers:
-    """Return the offset delta of each record, counted from the beginning of its batch. `cuts` are the beginnings."""
+    """Return each record's offset delta within its batch. `cuts` are the indexes where batches begin."""
     first = np.repeat(np.array(cuts, np.int64), np.diff([*cuts, count]))
     return np.arange(count, dtype=np.int64) - first
 

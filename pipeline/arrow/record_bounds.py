@@ -98,7 +98,7 @@ def _begins(data: memoryview, raw: varints.Bytes, at: int, end: int, count: int)
 
 
 def _run(raw: varints.Bytes, at: int, size: int, most: int) -> Numbers:
-    """Return where the records after the one at `at` begin, as long as their length fields are equal to its own."""
+    """Return where the records after the one at `at` begin, as long as they have the same length field as that one."""
     begins = at + size * np.arange(1, min(most, (len(raw) - at - 1) // size) + 1)
     same = raw[begins] == raw[at]
     byte = at
@@ -110,7 +110,7 @@ def _run(raw: varints.Bytes, at: int, size: int, most: int) -> Numbers:
 
 
 def _guessed(raw: varints.Bytes, at: int, stop: int, most: int) -> tuple[Numbers, int]:
-    """Guess where the record at `at` and the records after it begin. Return them and the position after them.
+    """Guess where the record at `at` and later records begin. Return their positions, and the position after them.
 
     At most `most` records are returned, and none if the record at `at` does not have the expected form.
     """

@@ -1,4 +1,4 @@
-"""Write a batch frame in a thread, so that the job can meanwhile run its queries, and stop the write: `BatchWrite`."""
+"""Write a batch frame in a thread, so that the job can meanwhile run its queries or stop the write: `BatchWrite`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BatchWrite:
-    """A write of a batch frame, which begins at once. `write` does the work in a thread, and its error is kept."""
+    """A write of a batch frame, which begins at once. A thread calls `write`, and the error that it raises is kept."""
 
     def __init__(self, spark: SparkSession, write: Callable[[], None]) -> None:
         self.group = str(uuid.uuid4())
@@ -27,7 +27,7 @@ class BatchWrite:
 
     @property
     def is_active(self) -> bool:
-        """Whether the write has not ended yet."""
+        """Whether the write is still running."""
         return not self._end.done()
 
     def result(self) -> None:
@@ -45,7 +45,8 @@ class BatchWrite:
     def outcome(self, committed: bool | None) -> str:
         """Return what became of the write, or "" if `result` has already raised the error of a write that failed.
 
-        `committed` says whether the rows are committed in Kafka. It is None if that is unknown, or for other formats.
+        `committed` says whether the rows are committed in Kafka. It is None if this is unknown, or if the format is not
+        oncelog.
         """
         if committed:
             return "the batch write is committed"

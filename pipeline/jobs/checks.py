@@ -110,7 +110,7 @@ def _check_topics(
     if not missing:
         return
     what = f"source {source.name!r}: there is no topic {' and no topic '.join(missing)} at {_servers(config)}"
-    remedy = f"`oncelog topic create {missing[0]} --bootstrap {config.bootstrap_servers[0]}` creates it"
+    remedy = f"create it with `oncelog topic create {missing[0]} --bootstrap {config.bootstrap_servers[0]}`"
     ends = all((sink.trigger or job.trigger) == AVAILABLE_NOW for sink in job.sinks)
     if ends or not source.stream or subscription.partitions:
         raise JobError(f"{what}: correct `subscribe`, or {remedy}")
@@ -159,9 +159,9 @@ class SilenceWatch:
         self._looked_at = time.monotonic()
 
     def look(self) -> None:
-        """Check the brokers if no micro-batch has ended and no check was made for SILENCE_S.
+        """Check the brokers if no micro-batch has ended and no check has been made for SILENCE_S seconds.
 
-        While brokers cannot be reached, the limit is PROBE_S.
+        While brokers cannot be reached, check them every PROBE_S seconds.
         """
         if time.monotonic() - self._looked_at >= (PROBE_S if self._away else SILENCE_S):
             self.all_there()

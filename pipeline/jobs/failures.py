@@ -63,7 +63,7 @@ SPARK_FAILURES: Final = (PySparkException, Py4JError, OSError)
 
 
 class JobSupersededError(JobError):
-    """A newer driver runs the job. The separate exit code lets a service manager leave the old driver stopped."""
+    """A newer driver is running the job. The separate exit code lets a service manager leave the old driver stopped."""
 
     exit_code = 3
 
@@ -151,5 +151,5 @@ def is_gone(spark: SparkSession) -> bool:
 
 
 def _entry(text: str) -> str:
-    """Return the text of an analysis error without the plan that follows. Return any other text as it is."""
+    """Return the text of an analysis error without the plan that follows. Return any other text unchanged."""
     return text.splitlines()[0] if _ENTRY.match(text) and _TRACEBACK not in text else text

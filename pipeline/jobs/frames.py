@@ -79,7 +79,7 @@ class JobFrames:
     def start(self, sink: Sink) -> StreamingQuery | BatchWrite:
         """Start the query of a streaming frame, or the write of a batch frame.
 
-        An oncelog sink is then owned by this process, so that `let_go` can end its transaction without Spark.
+        This process then owns an oncelog sink, so that `let_go` can end the sink's transaction without Spark.
         """
         frame, options = self.of(sink), self.options(sink)
         if not frame.isStreaming:

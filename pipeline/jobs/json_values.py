@@ -83,7 +83,7 @@ def _is_more(text: Column) -> Column:
 def _without(frame: DataFrame, condition: Column, policy: str, error: Column) -> DataFrame:
     """Return the frame without the rows that meet a condition.
 
-    With the policy fail, the first such row ends the query with an error instead.
+    With the policy "fail", the first such row ends the query with an error instead.
     """
     if policy == "fail":
         return frame.filter(sf.when(condition, sf.raise_error(error).cast("boolean")).otherwise(sf.lit(True)))

@@ -21,9 +21,9 @@ _LINE: Final = re.compile(
 class Progress(NamedTuple):
     """One micro-batch of one query.
 
-    `lag` is the number of offsets that wait at the sources, or None if the sources do not report it. `late` is the
-    number of rows that came too late for the watermark and were dropped. `bad` is the number of records of JSON sources
-    whose value is not the expected JSON, and `tombstones` is the number of those without a value.
+    `lag` is the number of unread offsets at the sources, or None if the sources do not report it. `late` is the number
+    of rows that came too late for the watermark and were dropped. `bad` is the number of records of JSON sources whose
+    value is not the expected JSON. `tombstones` is the number of records of JSON sources without a value.
     """
 
     query: str

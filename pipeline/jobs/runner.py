@@ -63,7 +63,7 @@ class JobRunner:
 
     `on_progress` is called after each micro-batch that read rows, and `on_restart` with the sink's name and the reason.
     `on_notice` is called with messages about Kafka and open transactions, and `on_waiting` with messages that say what
-    Spark does during a long micro-batch or batch write.
+    Spark is doing during a long micro-batch or batch write.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class JobRunner:
                 self._on_progress(progress)
 
     def _report_waiting(self, one: _Running, query: StreamingQuery) -> None:
-        """Report what Spark does if the query's micro-batch takes a long time and the next report is due."""
+        """Report what Spark is doing, if the query's micro-batch takes a long time and the next report is due."""
         if (waited := one.waiting.due(time.monotonic())) is None:
             return
         doing = activity(self.spark, query)
@@ -218,7 +218,7 @@ class JobRunner:
             self._start(one)
 
     def _start(self, one: _Running) -> None:
-        """Start a query once its brokers can be reached. Spark would wait for them, too, but could not be stopped."""
+        """Start a query once its brokers can be reached. Spark would also wait, but could not be stopped meanwhile."""
         assert self._watch is not None
         while not self._watch.all_there() and not self.stopping:
             self._pause(PROBE_S)
@@ -230,7 +230,7 @@ class JobRunner:
 
     @contextlib.contextmanager
     def _retrying(self, one: _Running) -> Iterator[None]:
-        """Start a sink again if Kafka was not available for its start or its batch write.
+        """Start the sink again if Kafka was unavailable at its start or during its batch write.
 
         Turn other errors into JobError.
         """
@@ -259,7 +259,7 @@ class JobRunner:
     def _let_go(self, one: _Running) -> None:
         """End the transaction that a sink left open, and report what became of a batch write.
 
-        Readers would otherwise wait until the timeout of the transaction.
+        Readers would otherwise wait until the transaction times out.
         """
         write = one.query if isinstance(one.query, BatchWrite) else None
         committed = None

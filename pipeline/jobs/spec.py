@@ -1,4 +1,4 @@
-"""Read a job file: sources, transforms, sinks and how they run, in TOML, checked before Spark starts.
+"""Read a TOML job file with sources, transforms and sinks, and check it before Spark starts.
 
 `${NAME}` and `${NAME:-default}` in a text stand for a variable of the command line or the environment. An unknown key
 is refused with a suggestion, and every error message names the place in the file.
@@ -26,7 +26,7 @@ _SECONDS: Final = {"ms": 0.001, "millisecond": 0.001, "second": 1.0, "minute": 6
 AVAILABLE_NOW: Final = "available-now"
 
 _OWN: Final = {"transactionalId": "they fence each other", "writeId": "only one of them is written"}
-"""The options that sinks of one cluster must not share, each with what would happen otherwise."""
+"""The options that sinks of one cluster must not share. Each value says what would happen otherwise."""
 
 METRICS: Final = "oncelog.json."
 """Prefix of the names of Spark's observed metrics that count the bad records and tombstones of a JSON source."""
@@ -36,7 +36,7 @@ BAD_RECORD: Final = "oncelog.pipeline.jobs.BadRecord: "
 
 
 class JobError(ValueError):
-    """The job cannot run as it is written, or has failed for good. The message says where and what to do."""
+    """The job cannot run as it is written, or has failed permanently. The message says where and what to do."""
 
     exit_code: ClassVar = 1
     """The exit code of `oncelog pipeline run`."""
@@ -61,10 +61,11 @@ class Source:
     json: str = ""
     """The columns of a JSON value, as DDL. They replace `value`, and the other columns become `_key`, `_offset`, …"""
     on_bad_record: str = "fail"
-    """How to treat a value that is not JSON of these columns: end the query (fail), omit it (drop) or make it a row
-    (keep)."""
+    """How to treat a record whose value is not JSON of these columns: end the query (fail), omit the record (drop) or
+    make it a row (keep).
+    """
     on_tombstone: str = "drop"
-    """How to treat a record without a value: end the query (fail), omit it (drop) or make it a row (keep)."""
+    """How to treat a record without a value: end the query (fail), omit the record (drop) or make it a row (keep)."""
     schema: str = ""
     """The columns of a file source, as DDL."""
     select: tuple[str, ...] = ()
@@ -264,7 +265,7 @@ def _check(job: Job, where: str) -> None:
         if names.count(sink.name) > 1:
             raise JobError(f"{where}: there are two sinks {sink.name!r}: they would share a checkpoint")
         if not re.fullmatch(r"[\w-]+", sink.name):
-            raise JobError(f"{where}: sink {sink.name!r}: use letters, digits, _ and -")
+            raise JobError(f"{where}: {sink.name!r} is not a name for a sink: use letters, digits, _ and -")
         if sink.frame not in known:
             raise JobError(f"{where}: sink {sink.name!r}: there is no frame {sink.frame!r}, only {', '.join(known)}")
         if sink.output_mode not in ("append", "update", "complete"):

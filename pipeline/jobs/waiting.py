@@ -1,4 +1,4 @@
-"""Report what a job does during a long micro-batch or batch write. The first micro-batch may take a minute."""
+"""Report what a job is doing during a long micro-batch or batch write. The first micro-batch may take a minute."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Waiting:
         self._next_s = self._first_s
 
     def due(self, now: float) -> float | None:
-        """Return the seconds waited so far if a report is due, else None. The next is due at twice that time."""
+        """Return the seconds waited so far if a report is due, else None. The next report is due at twice that time."""
         waited = now - self._since
         if waited < self._next_s:
             return None
@@ -53,7 +53,7 @@ def activity(spark: SparkSession, query: StreamingQuery) -> str | None:
 
 
 def with_tasks(spark: SparkSession, group: str, what: str) -> str:
-    """Return a message about what a group of Spark jobs does, with Spark's count of its tasks. Raises Spark errors."""
+    """Return a message about what a group of Spark jobs is doing, with Spark's count of tasks. Raises Spark errors."""
     tracker = spark.sparkContext.statusTracker()
     done = total = 0
     for job in tracker.getJobIdsForGroup(group):

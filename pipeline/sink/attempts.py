@@ -105,7 +105,7 @@ def _path(transactional_id: str) -> Path:
 
 
 def _driver() -> str:
-    """Return a name for the driver process: the parent of the daemon from which Spark forks Python processes."""
+    """Return a name for the driver process, which is the parent of the daemon that forks Spark's Python processes."""
     try:
         return _name_of(int(_stat(os.getppid())[1]))
     except (OSError, ValueError, IndexError):

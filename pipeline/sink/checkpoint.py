@@ -1,10 +1,10 @@
 """Read what a checkpoint says about batches: which batch is planned, with which digest, and which one is done.
 
 Spark writes the offsets of a batch into `<checkpoint>/offsets/<number>` before the batch runs, and
-`<checkpoint>/commits/<number>` after it. If the first note exists without the second, Spark runs the batch again. If
-the first note was lost (a checkpoint restored from a copy, a disk that lost power), Spark plans another batch with the
-same number. The sink must not mistake that batch for the committed one: otherwise, the rows that only the new batch has
-would never be written.
+`<checkpoint>/commits/<number>` after it. These files are called notes. If the first note exists without the second,
+Spark runs the batch again. If the first note was lost (a checkpoint restored from a copy, a disk that lost power),
+Spark plans another batch with the same number. The sink must not mistake that batch for the committed one: otherwise,
+the rows that only the new batch has would never be written.
 
 `Notes` are read from this machine's disk (`LocalNotes`), or through Hadoop by the driver (`hadoop_notes.py`).
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 RECENT: Final = 3
-"""The number of newest notes that are read, because another driver may have planned the next batch already."""
+"""The number of newest notes to read. It is more than one, because another driver may have planned the next batch."""
 
 _SCHEME: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>/.*)", re.DOTALL)
 _SLASHES: Final = re.compile("/+")

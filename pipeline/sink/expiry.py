@@ -18,7 +18,7 @@ _BROKER: Final = 4
 async def state_expires_after_s(cluster: Cluster) -> float:
     """Return the seconds without a commit after which the brokers drop a group's offsets, which store the sink's state.
 
-    Asks one broker for its `offsets.retention.minutes`. Returns Kafka's default if the broker does not report this
+    Ask one broker for its `offsets.retention.minutes`. Return Kafka's default if the broker does not report this
     config, for instance because the client lacks the permission.
     """
     try:

@@ -1,9 +1,10 @@
 """Decide whether a batch in a partition's log was sent by this task or by another task: `is_mine`.
 
-A leader that receives a batch whose sequence numbers it already has responds as if it had written the batch. Spark may
-run two attempts of a task at the same time when it retries a stage. Each attempt would then write part of the batches
-of a partition, with the rows in its own order. To prevent this, each attempt first sends one batch of a partition, and
-compares it with the batch in the log before it sends others. The batch in the log belongs to only one of the attempts.
+If a leader receives a batch whose sequence numbers are already in its log, the leader responds as if it had written the
+batch. Spark may run two attempts of a task at the same time when it retries a stage. Each attempt would then write some
+batches of a partition, with the rows in its own order. To prevent this, each attempt first sends one batch of a
+partition, and compares it with the batch in the log before it sends others. The batch in the log belongs to only one of
+the attempts.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ then went to another writing task would be written twice or not at all. The numb
 once, by the driver (`partition_counts.py`).
 
 The shuffle is the price of one writer per partition. A frame that already has this layout, or only one task, can be
-written with plain `format("oncelog")`.
+written with `format("oncelog")` directly.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _plan(notes: Notes, number: int, location: str) -> str:
 def _taking_over(
     writer: DataStreamWriter, settings: SinkSettings, notes: Notes | None, use: Callable[..., object]
 ) -> DataStreamWriter:
-    """Make the writer's `start` first make this driver the owner of the query. Return the writer.
+    """Return the writer with a `start` that first makes this driver the owner of the query.
 
     The new `start` passes two options of the sink to `use`: the run, and the newest batch that is done.
     """

@@ -58,7 +58,7 @@ class HadoopNotes:
 
 
 def notes_of(spark: SparkSession, location: str) -> Notes | None:
-    """Return the notes of a checkpoint as the driver sees them, or None with Spark Connect, which has no JVM here.
+    """Return the notes of a checkpoint as the driver sees them, or None with Spark Connect, which has no local JVM.
 
     Raises ConfigError for a file system that Spark cannot open, and for a remote checkpoint with Spark Connect.
     """

@@ -1,4 +1,4 @@
-"""Decide which start of a query owns it. The driver calls `take_over` at each start, before Spark reads the checkpoint.
+"""Decide which start owns a query. The driver calls `take_over` at each start, before Spark reads the checkpoint.
 
 The newest start wins. A replaced driver must not take the query back when it restarts a failed query. Each process
 therefore remembers its newest run of each query. If another run has taken over the query since then, the process raises
@@ -30,7 +30,7 @@ class StateError(IllegalStateError):
 
 
 class Start(NamedTuple):
-    """A start of a query that owns the query."""
+    """The start of a query that owns the query."""
 
     run: str
     done: int | None = None

@@ -39,7 +39,7 @@ async def partition_counts(cluster: Cluster, topic: str, timeout_s: float) -> di
 class TopicPartitionCounts:
     """The number of partitions of each topic.
 
-    For a topic that was created after the driver's decision, each task's process sends a request and caches the number.
+    For a topic that was created after the driver's decision, each task's process requests the number and caches it.
     """
 
     _asked: dict[tuple[str, str], tuple[int, float]] = {}  # noqa: RUF012  # shared by all instances of a process
@@ -59,7 +59,7 @@ class TopicPartitionCounts:
         return self._decided.get(topic) or self._recent(topic)
 
     def existing(self, topic: str, named: int) -> int:
-        """Return the topic's number of partitions. Sends a request if the partition `named` is not known."""
+        """Return the topic's number of partitions. Send a request if the partition `named` is not known."""
         count = self._recent(topic)
         return count if named < count else self._ask(topic)
 
@@ -70,7 +70,7 @@ class TopicPartitionCounts:
         return count
 
     def _ask(self, topic: str) -> int:
-        """Ask the cluster for the topic's number of partitions. Creates the topic if the brokers allow it."""
+        """Ask the cluster for the topic's number of partitions. This creates the topic if the brokers allow it."""
         with _open(self._options) as kafka:
             count = len(kafka.run(kafka.cluster.topic(topic, kafka.timeout_s)).partitions)
         self._asked[self._where(topic)] = count, time.monotonic()

@@ -4,7 +4,7 @@ Sequence numbers begin at 0 in each partition, because each attempt has a new ep
 are in flight. If one fails, the producer awaits all of them and sends them again in order. The leader recognises the
 batches that it already has.
 
-Only one task may write each Kafka partition. Another task's records show themselves in two ways: the leader refuses a
+Only one task may write each Kafka partition. Records of another task are detected in two ways: the leader refuses a
 sequence number, or the first batch in the log is not this task's. Therefore no second batch is sent before the first
 one has been compared (`first_batch.py`). A partition with another task's records is in conflict. The conflict is
 reported as a result instead of an exception, so that the commit can name both tasks.
@@ -65,7 +65,7 @@ class _Batch(NamedTuple):
 
 
 class TransactionProducer:
-    """A producer of one task: `open` partitions, `write` batches, then `finish`, which waits for all of them.
+    """The producer of one task: `open` partitions, `write` batches, then `finish`, which waits for all of them.
 
     Opening several partitions in one call takes fewer requests. All methods raise KafkaError.
     """

@@ -47,7 +47,7 @@ class SinkSettings:
             raise ConfigError(
                 "transactionalId",
                 f"and writeId cannot be combined: the state of a write is stored under its own transactional id, "
-                f"{_of_write(self.write)!r}, or a second write would replace the first one's state",
+                f"{_of_write(self.write)!r}. Otherwise, a second write would replace the state of the first",
             )
         self.transactional_id = named or (_of_checkpoint(self.checkpoint) if streaming else _of_write(self.write))
         check_columns(schema, self.topic, self.headers)

@@ -14,9 +14,9 @@ The order of the steps makes the writes exactly-once:
    accept batches with that epoch outside of a transaction, and would commit them with the next transaction of this
    producer id.
 
-The record says "batch n of query q is committed, and run r owns the query". It is stored as the offset of (state topic,
-0) in the group whose id is the transactional id. This works with Kafka 2.5 and newer, which have stable offsets
-(KIP-447) and let a producer request a new epoch (KIP-360).
+A query's record says "batch n of query q is committed, and run r owns the query". It contains the state, and is stored
+as the offset of (state topic, 0) in the group whose id is the transactional id. This works with Kafka 2.5 and newer,
+which have stable offsets (KIP-447) and let a producer request a new epoch (KIP-360).
 
 Ownership: each start of a query is a run. `claim` writes the run into the record once, when the query starts, and the
 last claim wins. Before each batch, a run reads the record. If the record names another run, the query ends
@@ -164,7 +164,7 @@ class SinkTransaction:
         """Make a new run the owner of the query, fence the producers of all older runs, and return the new run.
 
         `previous` is an earlier run of the same driver. If another run has taken over the query since then, this method
-        raises SupersededError. If the record already names the other run, it does so before it fences any producer.
+        raises SupersededError. If the record already names the other run, this happens before any producer is fenced.
         `allow` is called with the record when no older producer can change it any more. If `allow` raises, the record
         stays as it was.
         """
@@ -198,7 +198,7 @@ class SinkTransaction:
     async def begin(self, transactional_id: str, state_topic: str, run: str = "") -> Attempt:
         """Fence older producers of the transactional id, and read the state that they left.
 
-        With a run, raises SupersededError if another run owns the query, before any producer is fenced.
+        If `run` is given and another run owns the query, raise SupersededError before any producer is fenced.
         """
         if run:
             self._check_owner(transactional_id, await self._record(transactional_id, state_topic, stable=False), run)
@@ -208,7 +208,7 @@ class SinkTransaction:
         return attempt
 
     async def renew(self, attempt: Attempt, state: SinkState) -> Attempt:
-        """Write an expired record of a run again, and begin again. Raises the errors of `begin` and `commit`."""
+        """Write a run's expired record again, and begin a new attempt. Raises the errors of `begin` and `commit`."""
         try:
             await self._write(attempt, state)
         except ProducerFencedError as error:
@@ -289,7 +289,7 @@ class SinkTransaction:
         return attempt, record
 
     async def _record(self, transactional_id: str, state_topic: str, *, stable: bool) -> Record:
-        """Return the record. With `stable`, wait for pending transactional commits, else ignore them."""
+        """Return the record. If `stable` is true, wait for pending transactional commits, else ignore them."""
         offsets = await group_offsets(self._admin_calls(), transactional_id, require_stable=stable)
         return _record_of(offsets.get(TopicPartition(state_topic, 0)))
 

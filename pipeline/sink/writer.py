@@ -54,7 +54,7 @@ _NOT_OPEN: Final = (ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE
 
 
 class RetriedTaskError(RuntimeError):
-    """Spark runs a task a second time. The records of the first attempt cannot be removed separately."""
+    """Spark is running a task for the second time. The records of the first attempt cannot be removed separately."""
 
 
 class TaskFailedError(RuntimeError):
@@ -90,7 +90,7 @@ class _BatchCounts:
         return self._decided.get(topic) or self._known(topic)
 
     def existing(self, topic: str, named: int) -> int:
-        """Return the topic's number of partitions. Sends a request if the partition `named` is not known."""
+        """Return the topic's number of partitions. Send a request if the partition `named` is not known."""
         if named >= self._known(topic):
             self._kafka.run(self._kafka.cluster.refresh([topic]))
         return self._known(topic)
@@ -113,8 +113,7 @@ class TaskWritten(WriterCommitMessage):
     failure: str = ""
     """Why the task has failed: its error and traceback, as text. Empty if the task has succeeded."""
     transaction_ended: bool = False
-    """Whether the task has failed because the transaction had ended: another task's abort, or another producer, has
-    ended it."""
+    """Whether the task has failed because another task's abort, or another producer, had ended the transaction."""
 
 
 class _Writer:
@@ -205,7 +204,7 @@ class _Writer:
     def is_committed(self, query: str, batch_id: int) -> bool:
         """Return whether an earlier driver has committed the batch already. Raises StateError if that is unknown.
 
-        Such a driver died before Spark noted the batch as done.
+        An earlier driver may have died before Spark noted the batch as done.
         """
         assert self.attempt is not None
         state, plan = self.attempt.state, self.plan_of(batch_id)
@@ -292,7 +291,7 @@ class _Writer:
 
     @staticmethod
     def _check_first_attempt(context: TaskContext) -> None:
-        """Raise RetriedTaskError if Spark runs a task again."""
+        """Raise RetriedTaskError if Spark is running the task again."""
         if context.attemptNumber():
             raise RetriedTaskError(
                 f"Task {context.partitionId()}: Spark has started attempt {context.attemptNumber()}, because attempt 0 "
@@ -302,7 +301,7 @@ class _Writer:
             )
 
     def _stop_other_tasks(self, attempt: Attempt) -> None:
-        """Abort the transaction, which fences the other tasks. If this fails, the driver aborts it later."""
+        """Abort the transaction, which fences the other tasks. If the abort fails, the driver repeats it later."""
         with contextlib.suppress(KafkaError), self.settings.open() as kafka:
             kafka.run(SinkTransaction(kafka.cluster, self.settings.config).abort(attempt))
 

@@ -58,7 +58,7 @@ def deleted(partition: TopicPartition, start: int, end: int) -> str:
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """Return offsets as they are in Spark's checkpoint."""
+    """Return offsets in the form of Spark's checkpoint."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -66,7 +66,7 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def from_json(parsed: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Return offsets from the form that they have in Spark's checkpoint."""
+    """Return offsets that are given in the form of Spark's checkpoint."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in parsed.items()
@@ -107,7 +107,7 @@ async def find_partitions(cluster: Cluster, subscription: Subscription, timeout_
 
 
 class OffsetFinder:
-    """A client that asks leaders for offsets. Under read_committed, the latest is the last stable offset."""
+    """A client that asks leaders for offsets. Under read_committed, the latest offset is the last stable offset."""
 
     def __init__(self, cluster: Cluster, *, read_committed: bool, timeout_s: float) -> None:
         self._cluster = cluster
@@ -145,7 +145,7 @@ class OffsetFinder:
     async def _at_times(self, times: Mapping[TopicPartition, int], or_latest: bool, name: str) -> Offsets:
         """Return the first offset at or after each time, in ms since the epoch.
 
-        If a partition has no record that late, return its end with `or_latest`, else raise ConfigError.
+        If a partition has no such record, return its end if `or_latest` is true, else raise ConfigError.
         """
         found = await self._ask(times)
         late = [one for one, offset in found.items() if offset < 0]
@@ -158,7 +158,7 @@ class OffsetFinder:
         return found | await self.latest(late)
 
     async def _ask(self, times: Mapping[TopicPartition, int]) -> Offsets:
-        """Return the offset of each partition's timestamp, or -1 if the partition has no record that late."""
+        """Return the first offset at or after each partition's time, or -1 if the partition has no such record."""
         if not times:
             return {}
         listed = await list_offsets(

@@ -86,7 +86,7 @@ class RangeReader:
                     continue
                 part = _Part(data, position, wanted.end)
                 if part.end <= position:
-                    raise CorruptBatch(f"the response for offset {position} has no whole batch from that offset on")
+                    raise CorruptBatch(f"the response for offset {position} contains no whole batch from there on")
                 if part.end < wanted.end:
                     kafka.run(fetches.ask(part.end))
                 for columns in part.columns(self._headers):
@@ -160,7 +160,7 @@ class _Part:
 
 
 class _Asked(NamedTuple):
-    """A Fetch request under way: the requested offset and the future response."""
+    """A Fetch request in flight: the requested offset and the future of the response."""
 
     position: int
     answer: asyncio.Future[FetchResponse]
@@ -225,7 +225,7 @@ class _Fetches:
         return (await finder.earliest([self._partition]))[self._partition]
 
     async def _send(self, position: int) -> asyncio.Future[FetchResponse]:
-        """Send a Fetch request to the partition's leader and return the future response. Raises KafkaError."""
+        """Send a Fetch request to the partition's leader and return the future of the response. Raises KafkaError."""
         cluster, config = self._cluster, self._config
         topic, index = self._partition
         leader = cluster.leader_of(self._partition)

@@ -1,10 +1,11 @@
 """Provide `format("oncelog")` as a source: Spark's readers for batches and streams.
 
-The readers only plan: they determine which offsets a batch has and divide them among tasks. In the tasks, `RangeReader`
+The readers only plan: they determine the offsets of a batch and divide them among tasks. In the tasks, `RangeReader`
 reads the records. A stream's position is stored only in Spark's checkpoint: the source joins no consumer group and
 commits no offset.
 
-A micro-batch is an exact range of offsets per partition. When it is read again after a crash, it has the same records.
+A micro-batch is an exact range of offsets per partition. When it is read again after a crash, it contains the same
+records.
 """
 
 from __future__ import annotations
@@ -203,7 +204,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the current ends as the end of the query: records that arrive later are not read."""
+        """Make the current ends the end of the query: records that arrive later are not read."""
         self._target = self._open.run(self._finder.latest(self._partitions()))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -297,7 +298,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _open(self) -> BlockingCluster:
-        """The connection to the cluster, which is opened when it is first needed."""
+        """The connection to the cluster. It is opened when it is first needed."""
         if self._kafka is None:
             self._kafka = BlockingCluster(self._settings.config, self._settings.timeout_s)
         return self._kafka

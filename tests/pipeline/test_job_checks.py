@@ -90,7 +90,7 @@ def test_a_missing_topic(tmp_path: Path, topics: Any) -> None:
     prepare(job(tmp_path, topics.bootstrap, name), waiting.append)
     at = topics.bootstrap
     missing = f"source 'input': there is no topic {name} at {at}"
-    remedy = f"`oncelog topic create {name} --bootstrap {at}` creates it"
+    remedy = f"create it with `oncelog topic create {name} --bootstrap {at}`"
     assert waiting == [f"{missing}: waiting for it ({remedy})"]
     # Nothing would come of a job that only reads what is there.
     told = refused(job(tmp_path, topics.bootstrap, name, trigger="available-now"))
