@@ -1,7 +1,7 @@
 """Kafka Connect in Python: source connectors as asyncio classes, run by workers with exactly-once delivery (KIP-618).
 
 The protocol, REST interface, internal topics and settings are those of Kafka Connect 4.1: Java workers and oncelog's
-workers read each other's topics. This docstring is the map of the folder. A module imports only from rows above its
+workers can read each other's topics. This docstring is the map of the folder. A module imports only from rows above its
 own, and from the last four rows.
 
 | folder or file | contents |
@@ -38,9 +38,9 @@ Interfaces between the folders:
 - `herder/group_member.py` is a worker's membership in the group. The herder waits for the next rebalance, and then
   starts and stops work as the assignment says.
 - A distributed herder has one loop, `herder/tick_loop.py`. `local_work.py` starts and stops what is assigned to the
-  worker, `fencing.py` fences earlier tasks, `leadership.py` writes as the leader, `task_reconfiguration.py` asks
-  connectors for their task settings, and `config_changes.py` collects changes of the config topic. `group_worker.py`
-  connects these parts, and `distributed.py` implements `Herder`.
+  worker, `fencing.py` fences earlier tasks, `leadership.py` writes to the config topic as the leader,
+  `task_reconfiguration.py` asks connectors for their task settings, and `config_changes.py` collects changes of the
+  config topic. `group_worker.py` connects these parts, and `distributed.py` implements `Herder`.
 - A `Herder` answers a request by returning data, or by raising an exception of errors.py. `rest/errors.py` has the only
   table that maps exceptions to status codes. All herders use `herder/answers.py`, `validation.py` and
   `offset_requests.py`.

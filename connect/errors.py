@@ -68,7 +68,7 @@ class TooManyTasksError(ConnectError):
 
 
 class SupersededError(ConnectError):
-    """A task must not start, because its connector has newer task settings or another worker now runs the task."""
+    """A task must not start, because its connector has newer task settings or another worker has taken it over."""
 
 
 class ProducerLostError(ConnectError):
@@ -76,11 +76,11 @@ class ProducerLostError(ConnectError):
 
 
 class UnknownCommitError(ProducerLostError):
-    """It is not known whether the last transaction of a task was committed. The committed offsets show it."""
+    """It is unknown whether the last transaction of a task was committed. The committed offsets show whether it was."""
 
 
 class FencedError(ProducerLostError):
-    """The producer of a task was fenced: another instance has started, or its transaction was open too long."""
+    """The producer of a task was fenced: another instance has started, or the task's transaction was open too long."""
 
 
 class BadRequestError(ConnectError):
@@ -143,7 +143,7 @@ class ConflictError(ConnectError):
 
 
 class LeaderRequestError(ConnectError):
-    """The leader did not carry out this worker's request. `status` is the HTTP status, or None without a response."""
+    """The leader did not carry out this worker's request. `status` is the HTTP status; None if there is no response."""
 
     def __init__(self, message: str, status: int | None) -> None:
         super().__init__(message)

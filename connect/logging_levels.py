@@ -40,7 +40,7 @@ def level_of(name: str) -> dict[str, Any]:
 
 
 def set_level(name: str, level: str) -> list[str]:
-    """Set the level of a logger and of the loggers below it. Return the names of the loggers whose level changed.
+    """Set the level of a logger and of the loggers below it. Return the names of the loggers whose level has changed.
 
     Raises NotFoundError for an unknown level, as Kafka Connect does.
     """

@@ -133,7 +133,7 @@ _SUFFIXES: Final = (
     *("Connector", "HeaderConverter", "Converter", "Predicate"),
     *("ConnectorClientConfigOverridePolicy", "ConfigProvider"),
 )
-"""The suffixes that short names may leave out. The first suffix that fits is left out."""
+"""The suffixes that short names may leave out. The first suffix that matches is left out."""
 
 _WITHOUT_SETTINGS: Final = (
     *(f"{_JAVA}.connector.policy.{kind}ConnectorClientConfigOverridePolicy" for kind in ("All", "None", "Principal")),
@@ -150,7 +150,7 @@ def aliases(java_name: str) -> list[str]:
 
 
 def has_no_settings(name: str) -> bool:
-    """Return whether a plugin is an override policy or a config provider, by any of its names."""
+    """Return whether a name is that of an override policy or a config provider."""
     return any(name in aliases(each) for each in _WITHOUT_SETTINGS)
 
 

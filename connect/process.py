@@ -200,7 +200,7 @@ class DistributedWorker:
             raise
 
     async def ended(self) -> None:
-        """Wait until the worker has stopped; raise the error that ended its group membership for good, if any."""
+        """Wait until the worker has stopped; raise the error that permanently ended its group membership, if any."""
         await self.herder.ended()
 
     async def stop(self) -> None:
@@ -211,8 +211,9 @@ class DistributedWorker:
     def _topic(self, prefix: str, partitions: int) -> KafkaLog:
         """Return the log of an internal topic. The log always reads committed records only.
 
-        This does not depend on exactly.once.source.support: a worker that is set back to `disabled` must not continue
-        from offsets of an aborted transaction, and all workers must agree on their position in the config topic.
+        This does not depend on exactly.once.source.support: a worker whose setting is changed back to `disabled` must
+        not continue from offsets of an aborted transaction, and all workers must agree on their position in the config
+        topic.
         """
         configs = prefix == CONFIG_STORAGE
         return KafkaLog(
@@ -266,7 +267,7 @@ async def run_distributed(worker: Path, ready: Callable[[str], None], stopping: 
     """Run a worker of a distributed group from its settings file until `stopping` is set.
 
     `ready` is called with the URL of the REST interface once the worker is running. Raises ConnectError, and the
-    KafkaError that ended the group membership for good.
+    KafkaError that permanently ended the group membership.
     """
     member = DistributedWorker(read_settings(worker))
     starting = asyncio.create_task(member.start(), name="start the worker")

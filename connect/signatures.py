@@ -40,7 +40,7 @@ def new_key(algorithm: str, bits: int | None) -> bytes:
 
 
 def key_bytes(algorithm: str, bits: int | None) -> int:
-    """Return the size of a key in bytes: `bits` rounded up, or Java's default for the algorithm if `bits` is None."""
+    """Return the size of a key in bytes: `bits` rounded up or, if `bits` is None, Java's default for the algorithm."""
     if bits is not None:
         return (bits + 7) // 8
     return 64 if algorithm in _LONG_KEYS else hmac.new(b"", b"", ALGORITHMS[algorithm]).digest_size

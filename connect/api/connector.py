@@ -78,25 +78,25 @@ class SourceConnector:
     def validate(self, config: Mapping[str, str]) -> Awaitable[list[ConfigValue]] | list[ConfigValue]:
         """Return the result of validation for each setting.
 
-        Override it to check settings against each other or the source.
+        Override this method to check settings against each other or against the source.
         """
         return self.config_def().validate(config)
 
     def start(self, config: Mapping[str, str]) -> Awaitable[None] | None:
-        """Check and keep the settings. Override it to watch the source for changes. Raises ConfigValueError."""
+        """Check and keep the settings. An override may also watch the source for changes. Raises ConfigValueError."""
         self.config_def().parse(config)
         self.config = dict(config)
         return None
 
     def task_configs(self, max_tasks: int) -> Awaitable[Sequence[Mapping[str, str]]] | Sequence[Mapping[str, str]]:
-        """Return the settings of each task: of at most `max_tasks` tasks, or of fewer if the source has fewer parts.
+        """Return the settings of each task, for at most `max_tasks` tasks. Return fewer if the source has fewer parts.
 
         By default there is one task with the connector's settings.
         """
         return [self.config]
 
     def stop(self) -> Awaitable[None] | None:
-        """Stop the activities that `start` began, and release resources."""
+        """Stop what `start` has started, and release resources."""
         return None
 
     def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport | None:
@@ -112,6 +112,6 @@ class SourceConnector:
     ) -> Awaitable[bool] | bool:
         """Check the offsets that a user wants to set; raise ConnectError to refuse them (KIP-875).
 
-        An offset of None resets its partition. Returns whether the connector has checked the offsets; by default False.
+        An offset of None resets its partition. Return whether the connector has checked the offsets; by default False.
         """
         return False

@@ -15,10 +15,10 @@ class OffsetReader(Protocol):
     """
 
     async def offset(self, partition: SourcePartition) -> SourceOffset | None:
-        """Return the last committed offset of a source partition, or None if it has none."""
+        """Return the last committed offset of a source partition, or None if there is none."""
 
     async def offsets(self, partitions: Iterable[SourcePartition]) -> list[SourceOffset | None]:
-        """Return the last committed offset of each source partition, or None for a partition without one, in order."""
+        """Return, in order, the last committed offset of each source partition, or None for a partition without one."""
 
     async def partitions(self) -> list[SourcePartition]:
         """Return all source partitions of the connector that have a committed offset, in any order."""

@@ -25,7 +25,7 @@ class SourceTaskContext(Protocol):
 
     @property
     def transactions(self) -> TransactionContext | None:
-        """Takes the task's requests to end transactions; None unless transaction.boundary=connector."""
+        """The receiver of the task's requests to end transactions; None unless transaction.boundary=connector."""
 
 
 class SourceTask(ABC):
@@ -56,7 +56,7 @@ class SourceTask(ABC):
         """
 
     def stop(self) -> Awaitable[None] | None:
-        """Close the source; a plain `poll` that is waiting must then return soon."""
+        """Close the source, and make a plain `poll` that is waiting return soon."""
         return None
 
     def commit(self) -> Awaitable[None] | None:

@@ -45,8 +45,7 @@ class Recommender(Protocol):
 class ConfigKey:
     """One setting.
 
-    `default` is a parsed value, or REQUIRED. `dependents` are the names of settings that depend on this setting's
-    value.
+    `default` is a parsed value, or REQUIRED. `dependents` names the settings that depend on this setting's value.
     """
 
     name: str

@@ -1,11 +1,11 @@
-"""Decides whether a security setting requests protection. A setting that does must not be ignored silently."""
+"""Decides whether a security setting requests protection. Such a setting must not be ignored silently."""
 
 from __future__ import annotations
 
 from typing import Final
 
 HIDDEN: Final = "[hidden]"
-"""Shown instead of a value, which may be a password."""
+"""The text that is shown instead of a value, which may be a password."""
 
 _ASKS_FOR_NOTHING: Final = ("", "none", "false", "disable", "disabled")
 

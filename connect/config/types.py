@@ -36,7 +36,7 @@ class Type(Enum):
 
 @dataclass(frozen=True)
 class Password:
-    """A secret. `value` is its text; printing shows [hidden]."""
+    """A secret. `value` is its text; its printed form is [hidden]."""
 
     value: str = field(repr=False)
 

@@ -13,7 +13,7 @@ Validator = Callable[[str, Any], None]
 
 
 class Range:
-    """Accepts a number from `low` to `high`, both inclusive. A bound of None is open."""
+    """Accepts a number from `low` to `high`, both inclusive. None means no bound."""
 
     def __init__(self, low: float | None = None, high: float | None = None) -> None:
         self.low, self.high = low, high

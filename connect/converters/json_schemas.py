@@ -16,7 +16,7 @@ def schema_to_json(
 ) -> dict[str, Any] | None:
     """Return the JSON object of a schema; None for no schema.
 
-    With `defaults`, a null inside of a default becomes the default of its own schema.
+    With `defaults`, a null inside a default value is replaced with the default of the null's own schema.
     """
     if schema is None:
         return None

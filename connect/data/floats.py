@@ -15,7 +15,7 @@ _MAX_DIGITS: Final = 9
 
 
 def as_float32(number: float) -> float:
-    """Return the nearest number that 32 bits hold; infinity for one that is too large, as Java does."""
+    """Return the nearest 32-bit number. As in Java, a number that is too large becomes infinity."""
     try:
         nearest: float = _FLOAT32.unpack(_FLOAT32.pack(number))[0]
     except OverflowError:

@@ -1,6 +1,6 @@
 """Infers a value and its schema from text, for headers and for the literals of transforms.
 
-The rules are those of Kafka Connect (Values.parseString): whole numbers take the smallest type that holds them,
+The rules are those of Kafka Connect (Values.parseString): whole numbers get the smallest type that can hold them,
 fractions are floats, and ISO 8601 dates and times are logical types. JSON-like arrays and maps are parsed if all their
 elements can be parsed. Any other text stays a string.
 """
@@ -104,7 +104,7 @@ def _no_number(text: str) -> Any:
 
 
 def _typed(value: Any) -> tuple[Schema | None, Any]:
-    """Return (schema, value). Raises ValueError for a number that no type holds."""
+    """Return (schema, value). Raises ValueError for a number that no type can hold."""
     match value:
         case _Digits():
             number = _number(value)

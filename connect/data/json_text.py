@@ -1,8 +1,8 @@
 """Reads and writes compact JSON, byte for byte as Kafka Connect's library (Jackson) writes it.
 
-Keys of offsets are compared as bytes, so a Java worker must find the keys that oncelog wrote. Jackson differs from
-Python's json in the notation of floating point numbers, and in the escapes of control characters and of characters
-beyond U+FFFF.
+Keys of offsets are compared as bytes, so a Java worker finds the keys that oncelog wrote only if the bytes are equal.
+Jackson differs from Python's json in the notation of floating point numbers, and in the escapes of control characters
+and of characters beyond U+FFFF.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..config.types import java_double
 from ..errors import DataError
 
 _OTHER_IN_JAVA: Final = re.compile(r"\d{8}\.|0\.000|\de[-+]|NaN|Infinity")
-"""Finds numbers that Java may write differently. Matches inside strings only cost time."""
+"""Finds numbers that Java may write differently. Matches inside strings are harmless."""
 
 _MAX_DIGITS: Final = 4300
 
@@ -58,7 +58,7 @@ def loads(data: bytes) -> Any:
 
 
 def loads_exact(data: bytes) -> Any:
-    """Parse JSON without losing digits: a number with a fraction or exponent that no float holds becomes a Decimal.
+    """Parse JSON without losing digits: a number becomes a Decimal if a float would change its value.
 
     Raises DataError for invalid JSON, for NaN and infinities, and for a number that has more than 4300 digits when
     written out, which is Python's limit for integers, too.

@@ -52,7 +52,8 @@ class Field:
 class Schema:
     """The type of values. `name` identifies a meaning, such as a logical type, and `parameters` belong to that meaning.
 
-    An array has a `value_schema`, a map also a `key_schema`, a struct has `fields`. `default` replaces a missing value.
+    An array has a `value_schema`, a map has a `value_schema` and a `key_schema`, and a struct has `fields`. `default`
+    replaces a missing value.
     """
 
     type: SchemaType

@@ -18,7 +18,7 @@ from .struct import Struct
 def header_text(value: Any, schema: Schema | None = None, embedded: bool = False) -> str:
     """Return a value as the text of a header, as Java's Values.convertToString does. Raises DataError.
 
-    Containers are JSON-like, bytes in base64, times in ISO 8601. A string has quotes only if it is `embedded` in a
+    Containers are JSON-like, bytes in base64, times in ISO 8601. A string is quoted only if it is `embedded` in a
     container.
     """
     match value:

@@ -2,8 +2,8 @@
 
 Invariants:
 - Work moves from one worker to another in two rounds: it is revoked in the first and assigned in the second.
-- Work that a departed worker ran is lost. It waits up to scheduled.rebalance.max.delay.ms for the worker to return,
-  and no work is revoked for balance in the meantime.
+- Work that a departed worker was running is lost. It waits up to scheduled.rebalance.max.delay.ms for the worker to
+  return, and no work is revoked for balance in the meantime.
 - If two rounds in a row revoke work for balance, the second revocation is delayed. The delay grows with each such
   round, so that workers that come and go in sequence do not move all work each time (KAFKA-12495).
 """
@@ -64,7 +64,7 @@ def assign_cooperatively(
     now_ms: int,
     max_delay_ms: int,
 ) -> Round:
-    """Compute one round. `running` has the work that each member runs, and must have at least one member.
+    """Compute one round. `running` contains the work that each member runs, for at least one member.
 
     `completed_generation_id` is the last generation that all members joined and synced. If it differs from the
     generation of `state`, another leader may have assigned work since then, and `state` is ignored.
@@ -162,7 +162,7 @@ def _beyond_share(kept: Mapping[str, Collection[T]], total: int) -> dict[str, li
 
 
 def _spread(work: Work, kept: Mapping[str, Work]) -> dict[str, Work]:
-    """Return the work that each member starts: each item is given to the member that has the fewest so far."""
+    """Return the work that each member starts: each item is given to the member with the fewest items so far."""
     connectors = _to_least_loaded(
         sorted(work.connectors), {member: len(each.connectors) for member, each in kept.items()}
     )

@@ -1,4 +1,4 @@
-"""Computes the eager assignment: the members take turns to get the connectors, and then the tasks.
+"""Computes the eager assignment, which gives the connectors, and then the tasks, to the members in turn.
 
 All work stops before each rebalance.
 """

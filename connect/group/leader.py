@@ -25,7 +25,7 @@ def needed_offset(members: Mapping[str, bytes]) -> int:
 
 
 class Leader:
-    """Assigns connectors and tasks, round by round. Each worker has a `Leader`, and uses it while the worker leads."""
+    """Assigns connectors and tasks, round by round. A worker uses its `Leader` while the worker leads the group."""
 
     def __init__(self, max_delay_ms: int) -> None:
         """Set up the assignor; `max_delay_ms` is scheduled.rebalance.max.delay.ms."""
@@ -54,8 +54,8 @@ class Leader:
     ) -> dict[str, bytes]:
         """Return the encoded assignment of each member. Raises DecodeError for invalid metadata.
 
-        `members` has the metadata of each member by its id, including the leader's. If `config` has not reached the
-        offset of a member, all members receive CONFIG_MISMATCH, and no work is assigned or revoked.
+        `members` contains the metadata of each member by its id, including the leader's. If `config` has not reached
+        the offset of a member, all members receive CONFIG_MISMATCH, and no work is assigned or revoked.
         """
         states = {member: decode_worker_state(metadata) for member, metadata in members.items()}
         url, offset = states[leader_id].url, needed_offset(members)

@@ -19,7 +19,7 @@ from .work import Work
 PROTOCOL_TYPE: Final = "connect"
 NO_ERROR: Final = 0
 CONFIG_MISMATCH: Final = 1
-"""The error code if the leader has not read the config topic as far as another worker; all members rejoin."""
+"""The error code for a leader that has not read the config topic as far as another worker has. All members rejoin."""
 
 _CONNECTOR: Final = -1
 

@@ -66,7 +66,7 @@ class BaseHerder:
     async def settled(self) -> None:
         """Wait until the assignment of work is known.
 
-        Raises RebalanceNeededError if a rebalance is about to change it.
+        Raises RebalanceNeededError if a rebalance is about to change the assignment.
         """
 
     async def alive(self) -> None:
@@ -118,7 +118,7 @@ class BaseHerder:
         return list(self._configs.snapshot().connector_configs)
 
     async def expanded_connectors(self, parts: Collection[str]) -> Json:
-        """Return the given parts (info, status) of all connectors; leave out connectors that lack one of them."""
+        """Return the given parts (info, status) of all connectors; leave out connectors that lack a part."""
         state = self._configs.snapshot()
         known: Json = {}
         for name in state.connector_configs:
@@ -208,7 +208,7 @@ class BaseHerder:
         raise NotImplementedError
 
     def _require(self, name: str, text: str) -> dict[str, str]:
-        """Return a connector's settings; raise NotFoundError with this text if it does not exist."""
+        """Return a connector's settings; raise NotFoundError with this text if the connector does not exist."""
         config = self._configs.snapshot().connector_configs.get(name)
         if config is None:
             raise NotFoundError(text.format(name))

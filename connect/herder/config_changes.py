@@ -33,7 +33,7 @@ class ConfigChanges:
     """Collects each change when it is read. A new log level is applied immediately."""
 
     def __init__(self, wake: Callable[[], None], new_tasks: Callable[[str], None]) -> None:
-        """`wake` wakes the tick loop.
+        """Begin without changes; `wake` wakes the tick loop.
 
         `new_tasks` is called immediately with the name of a connector whose tasks have changed or that was removed.
         """

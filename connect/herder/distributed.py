@@ -1,8 +1,8 @@
 """`DistributedHerder`: the herder of one worker in a group.
 
-The config topic says what the group runs, and the group's leader assigns it to workers. The tick loop makes all
-changes; a rebalance that is due comes first. A request for another worker raises a RequestTargetError with that
-worker's address, and the REST interface forwards the request.
+The config topic defines the group's connectors and tasks, and the group's leader assigns them to workers. The tick loop
+makes all changes; a rebalance that is due comes first. A request for another worker raises a RequestTargetError with
+that worker's address, and the REST interface forwards the request.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class DistributedHerder(BaseHerder):
             self._running.result()
 
     async def ended(self) -> None:
-        """Wait until the worker has stopped; raise the error that ended its group membership for good, if any."""
+        """Wait until the worker has stopped; raise the error that permanently ended its group membership, if any."""
         assert self._running is not None, "not started"
         await asyncio.shield(self._running)
 
@@ -176,7 +176,7 @@ class DistributedHerder(BaseHerder):
         await self._group.requests.run(delete)
 
     async def set_target_state(self, name: str, target: TargetState) -> None:
-        """Start, pause or stop a connector; only the leader can stop one. Raises NotFoundError, NotLeaderError."""
+        """Start, pause or stop a connector; only the leader can stop it. Raises NotFoundError, NotLeaderError."""
         if target is TargetState.STOPPED:
             await self._group.requests.run(partial(self._stop_connector, name))
             return

@@ -24,7 +24,7 @@ from .requests import Requests
 log = logging.getLogger(__name__)
 
 FenceProducers = Callable[[str, int, Mapping[str, str]], Awaitable[None]]
-"""A function of (connector, number of tasks, connector's settings): fences all producers, or raises ConnectError."""
+"""A function of (connector, number of tasks, connector's settings). It fences all producers or raises ConnectError."""
 
 
 class FencesAtLeader(Protocol):
@@ -71,7 +71,7 @@ class ZombieFencing:
         self._running: set[asyncio.Task[None]] = set()
 
     async def before_start(self, connector: str) -> None:
-        """Fence before a task of this worker starts, here or through the leader. Raises ConnectError."""
+        """Fence earlier tasks before a task starts here, directly or through the leader. Raises ConnectError."""
         try:
             await self.fence(connector)
         except NotLeaderError as error:
@@ -93,7 +93,7 @@ class ZombieFencing:
             await active.over.wait()  # the outdated round could still fence the producers of the new tasks
 
     def new_tasks(self, connector: str) -> None:
-        """Fail the running round of a connector whose tasks have changed, because it would record a wrong count."""
+        """Fail the running round of a connector whose tasks have changed. It would record a wrong count otherwise."""
         active = self._rounds.get(connector)
         if active is not None:
             active.outdated = True

@@ -1,7 +1,7 @@
 """`WorkerGroupMember`: a distributed worker's membership in its group, and the assignment of work by the leader.
 
 The herder drives the membership: `wait` returns when a rebalance is due, and `join` takes part in it. `join` returns
-the work that the worker must stop and start; this module does not stop or start anything.
+the work that the herder must then stop and start.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ class Rebalance(NamedTuple):
 class WorkerGroupMember:
     """This worker's membership: `await start()`, then call `wait` and `join` in turn, and finally `close`.
 
-    `url` is the address of the worker's REST interface. Members keep their work while they rejoin. If
-    `stops_before_joining` is true, as with the eager protocol, the herder must stop all work before `join`.
+    `url` is the address of the worker's REST interface. Members keep their work while they rejoin, unless
+    `stops_before_joining` is true, as with the eager protocol. In that case, the herder must stop all work before
+    `join`.
     """
 
     def __init__(self, config: DistributedConfig, url: str, configs: ConfigReader) -> None:
@@ -135,7 +136,7 @@ class WorkerGroupMember:
         """Wait until a rebalance is due: the coordinator or the herder requests it, or a scheduled delay is over.
 
         A rebalance is also due once the coordinator has been unreachable for heartbeat.interval.ms. Raises the
-        KafkaError that ended the membership for good.
+        KafkaError that permanently ended the membership.
         """
         membership = self._membership
         while membership.rejoin_reason is None:
@@ -152,7 +153,7 @@ class WorkerGroupMember:
                 self._gave_up = True
                 log.warning(
                     "the group's coordinator was unreachable for %d ms (heartbeat.interval.ms): stopping all "
-                    "connectors and tasks, as the group may give them to other workers",
+                    "connectors and tasks, because the group may give them to other workers",
                     self._config["heartbeat.interval.ms"],
                 )
                 membership.request_rejoin("the coordinator was unreachable")

@@ -82,7 +82,7 @@ class GroupWorker:
         self._loop.attach(member, self.leadership, self.requests, self.changes, self.work, housekeeping)
 
     async def run(self, first_tick_done: Callable[[], None]) -> None:
-        """Join the group and do its work until `stop`. Raises the KafkaError that ended the membership for good."""
+        """Join the group and do its work until `stop`. Raises the KafkaError that permanently ended the membership."""
         await self.member.start(self._config["session.timeout.ms"] / 1000)
         try:
             await self._loop.run(first_tick_done)
@@ -112,7 +112,7 @@ class GroupWorker:
     def require_assigned(self, what: str | ConnectorTaskId) -> None:
         """Raise RequestTargetError unless this worker runs the connector or task.
 
-        On the leader, the error has the address of the worker to ask; on other workers, the leader's address.
+        On the leader, the error contains the address of the worker to ask; on other workers, the leader's address.
         """
         if what in (self.work.assigned.connectors if isinstance(what, str) else self.work.assigned.tasks):
             return

@@ -63,7 +63,7 @@ class Herder(Protocol):
     async def put_connector(
         self, name: str, config: Mapping[str, str | None], target: TargetState | None, *, replace: bool
     ) -> Put:
-        """Create a connector, or change its settings. Raise AlreadyExistsError if it exists and `replace` is false."""
+        """Create a connector or, if `replace` is true, change its settings. Raises AlreadyExistsError."""
 
     async def patch_connector(self, name: str, patch: Mapping[str, str | None]) -> Put:
         """Change some settings of a connector; None removes a setting (KIP-477)."""

@@ -50,7 +50,7 @@ class InternalRequests:
 
 
 _TaskConfigs = list[dict[str, str | None] | None] | None
-"""Task settings in a request, in which JSON may have null anywhere."""
+"""Task settings in a request. Any part of them may be null."""
 
 
 def _task_configs(body: bytes) -> _TaskConfigs:

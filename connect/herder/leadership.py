@@ -1,7 +1,7 @@
 """`Leadership`: knows the leader of the group, and writes to the config topic while this worker is the leader.
 
-The leader writes in transactions, with one transactional id for the whole group (KIP-618). A new leader claims this id,
-and writes of a former leader then fail. A leader that was fenced claims the id again.
+The leader writes in transactions, with one transactional id for the whole group (KIP-618). After a new leader has
+claimed this id, writes of the former leader fail. A leader that was fenced claims the id again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Leadership:
 
     @property
     def protocol(self) -> str:
-        """The name of the protocol of the last rebalance; before the first one, the newest that is offered."""
+        """The name of the protocol of the last rebalance; before the first one, that of the newest protocol offered."""
         if self._rebalance is None:
             return str(self._config["connect.protocol"]).lower()
         return self._rebalance.protocol.value
@@ -107,7 +107,8 @@ class Leadership:
     async def keep(self, now_ms: int) -> bool:
         """As the leader, claim the transactional id again if the claim was lost, and write a session key if one is due.
 
-        Returns True if nothing is left to do. After False, the caller waits RECLAIM_BACKOFF_S and calls again.
+        Return True if nothing is left to do. If the result is False, the caller waits RECLAIM_BACKOFF_S seconds and
+        calls again.
         """
         if not self.is_leader:
             self._fenced = False

@@ -1,7 +1,7 @@
 """`LocalWork`: starts and stops the connectors and tasks that are assigned to this worker.
 
-Connectors and tasks start in the background, so that no call waits for a start; a stop ends a start that is under way.
-A connector and its tasks are independent of each other.
+Connectors and tasks start in the background, so that no call waits for a start. Stopping a connector or task ends a
+start that is under way. A connector and its tasks are independent of each other.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LocalWork:
             await self._start_task(task)
 
     async def stop(self, work: Work) -> None:
-        """End the starts of these connectors and stop these tasks, in parallel, then stop the connectors in parallel.
+        """End the starts of these connectors and stop these tasks in parallel. Then stop the connectors in parallel.
 
         Tasks write their last offsets to the connector's own offsets topic while they stop. This topic is closed once
         the connector and all its tasks have stopped.
@@ -73,7 +73,7 @@ class LocalWork:
         return self._start_connector(connector)
 
     async def follow_settings(self, connectors: Iterable[str]) -> None:
-        """Restart those of the connectors that are running on this worker. Only stop connectors that were removed."""
+        """Restart those of the connectors that are running on this worker. Stop connectors that were removed."""
         configured = self._configs.snapshot().connector_configs
         for connector in sorted(set(connectors) & self.started.connectors):
             if connector in configured:
@@ -82,7 +82,7 @@ class LocalWork:
                 await self._stop_connector(connector)
 
     def set_target(self, connector: str) -> None:
-        """Apply the target state of a connector to it and its tasks, as far as they run on this worker."""
+        """Apply a connector's target state to the connector and its tasks, as far as they run on this worker."""
         target = self._configs.snapshot().target_state(connector)
         if target is None:
             return

@@ -35,7 +35,7 @@ def require_storable(offsets: Sequence[tuple[Json, Json | None]]) -> None:
 
 
 async def listed(stores: Sequence[OffsetStore], name: str) -> Json:
-    """Return all offsets of a connector. Offsets and deletions in its own topic take precedence over the worker's."""
+    """Return all offsets of a connector. Its own topic, deletions included, takes precedence over the worker's."""
     merged: dict[str, Json] = {}
     for store in reversed(stores):
         for partition, offset in await store.of_connector(name):

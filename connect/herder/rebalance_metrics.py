@@ -1,6 +1,7 @@
 """`RebalanceMetrics`: Kafka Connect's metrics of rebalances (connect-worker-rebalance-metrics).
 
-For a worker, a rebalance begins when it receives its assignment, and is complete when it has started the assigned work.
+For a worker, a rebalance begins when the worker receives its assignment, and is complete when the worker has started
+the assigned work.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class StandaloneHerder(BaseHerder):
 
     @asynccontextmanager
     async def _change(self) -> AsyncIterator[None]:
-        """Make a change after all earlier changes; raise NotReadyError if the worker stops before the change ends."""
+        """Run the block after all earlier changes. Raises NotReadyError if the worker stops before the block ends."""
         async with self._lock:
             if self._stopped:
                 raise NotReadyError("Worker is shutting down")

@@ -23,7 +23,7 @@ class Confirms(Protocol):
 
 
 class DistributedStartChecks:
-    """The checks before one start of one task; `generation` is that of the task's settings."""
+    """The checks before one start of one task; `generation` is the generation of the task's settings."""
 
     def __init__(
         self,
@@ -40,9 +40,10 @@ class DistributedStartChecks:
         self._member, self._assigned = member, assigned
 
     async def fence_others(self) -> None:
-        """Fence the tasks of earlier sets of task settings, here or through the leader. Raises ConnectError.
+        """Fence the tasks of earlier sets of task settings, directly or through the leader. Raises ConnectError.
 
-        Raises NotReadyError if the group has removed this worker, because it must not fence the task's new owner.
+        Raises NotReadyError if the group has removed this worker, because a removed worker must not fence the task's
+        new owner.
         """
         await self._fencing.before_start(self._task.connector)
         if not await self._member.confirm():
@@ -87,7 +88,7 @@ class StandaloneStartChecks:
         """Return immediately, because only this worker starts and stops its tasks."""
 
     async def close(self) -> None:
-        """End an attempt that is under way. The tasks must have been stopped."""
+        """End an attempt that is under way. Call this after the tasks have been stopped."""
         if self._attempt is not None:
             self._attempt.cancel()
             await asyncio.gather(self._attempt, return_exceptions=True)

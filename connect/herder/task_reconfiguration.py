@@ -54,7 +54,7 @@ class TaskReconfiguration:
     def request(self, connector: str) -> None:
         """Ask a connector for its task settings in the background.
 
-        If this is under way already, ask once more afterwards.
+        If a request is already under way, ask once more after it.
         """
         running = self._running.get(connector)
         if running is not None and not running.done():

@@ -1,11 +1,11 @@
 """`TickLoop`: the main loop of a distributed herder, modelled on Kafka Connect's.
 
-Each tick takes part in a rebalance that is due and follows its outcome, renews the leader's claim, runs queued
-requests, carries out restarts, applies changes of the config topic, and then waits for the next event. All changes of
-this worker's work happen in this loop, one step at a time.
+Each tick takes part in a rebalance that is due and follows its outcome, renews the leader's claim to the config topic,
+runs queued requests, carries out restarts, applies changes of the config topic, and then waits for the next event. All
+changes of this worker's work happen in this loop, one step at a time.
 
-A worker that cannot read the config topic leaves the group and tries again. It keeps its work for a while. If it has
-not caught up by then, it stops this work, because the group reassigns it.
+A worker that cannot read the config topic leaves the group and tries again. It keeps its work during the first
+attempts. If they all fail, the worker stops its work, because the group reassigns the work.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class TickLoop:
         self._stopping.set()
 
     async def run(self, first_tick_done: Callable[[], None]) -> None:
-        """Tick until `stop`. Raises the error that ended the membership for good."""
+        """Tick until `stop`. Raises the error that permanently ended the membership."""
         # Ignore changes up to now, because no connector or task is running yet.
         self._changes.take(self._configs.snapshot().connector_configs)
         try:

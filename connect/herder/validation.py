@@ -44,7 +44,7 @@ _OVERRIDDEN: Final = {
     "admin.override.": _types(AdminConfig),
     "consumer.override.": _types(ConsumerConfig),
 }
-"""By prefix: the client settings that are numbers or booleans."""
+"""The client settings that are numbers or booleans, by prefix."""
 
 
 async def validate_connector(
@@ -58,7 +58,7 @@ async def validate_connector(
 ) -> Json:
     """Return the response of the validate endpoint, which shows variables of `providers` instead of their values.
 
-    Raises BadRequestError without a usable connector class, and ConfigValueError for a variable without a value.
+    Raises BadRequestError if there is no usable connector class, and ConfigValueError for a variable without a value.
     """
     cls = connector_class(stored)
     connector: SourceConnector = cls()
@@ -190,7 +190,7 @@ class _NoVersion:
 
 
 def _without_unknown_versions(table: ConfigDef, settings: Mapping[str, str]) -> ConfigDef:
-    """Return the table with no default version for converters that cannot be loaded."""
+    """Return the table without the default versions of converters that cannot be loaded."""
     unknown = set()
     for kind in _CONVERTERS:
         try:
@@ -205,7 +205,7 @@ def _without_unknown_versions(table: ConfigDef, settings: Mapping[str, str]) -> 
 def _check_converters(settings: Mapping[str, str], values: Mapping[str, ConfigValue]) -> None:
     """Add an error to a converter whose name has white space around it, as Kafka Connect does.
 
-    Parsing the setting removes the white space, but the converter is loaded by the name as it was given.
+    Parsing the setting removes the white space, but the converter is loaded under the name as given.
     """
     for name in (f"{kind}.converter" for kind in _CONVERTERS):
         given = settings.get(name)
@@ -230,7 +230,7 @@ def _check_versions(cls: type[SourceConnector], settings: Mapping[str, str], val
 
 
 def _class(name: str) -> type | None:
-    """Return the class of a plugin, or None if it cannot be loaded, which is reported with the setting itself."""
+    """Return the class of a plugin, or None if it cannot be loaded. The check of the setting reports such an error."""
     try:
         return load_class(name)
     except ConnectError:
@@ -262,7 +262,7 @@ def _converter_report(kind: str, settings: Mapping[str, str]) -> Json:
 
 
 def _overrides(settings: Mapping[str, str], policy: str) -> Json:
-    """Return whether the policy allows each override, and whether the clients support it if it is a security setting.
+    """Return a report of the overrides that the policy forbids, and of security settings that the clients lack.
 
     Raises ConfigValueError for a value of the wrong type, and for a class that the clients do not have, as Java does.
     """

@@ -28,8 +28,8 @@ _HEALTH: Final = re.compile(r"(GET|HEAD) /health/?")
 class RestAccess:
     """Admits requests with a password from `rest.users.location` or with a token from `rest.bearer.token.location`.
 
-    Signed requests of other workers need neither, as in Kafka Connect. A forwarded request has the credentials of its
-    user, which every worker can check.
+    Signed requests of other workers need neither, as in Kafka Connect. A forwarded request contains its user's
+    credentials, which every worker can check.
     """
 
     def __init__(self, config: WorkerConfig, *, internal: bool) -> None:

@@ -29,7 +29,7 @@ BODY_S: Final = REQUEST_TIMEOUT_S
 """The longest time, in seconds, until a client has sent the body of a request."""
 
 _LINGER_S: Final = 5.0
-"""The longest wait, in seconds, until a client has sent the rest of a body that is not read."""
+"""The longest wait, in seconds, until a client has sent the rest of a body that is discarded."""
 
 _READ_BYTES: Final = 65_536
 
@@ -37,7 +37,7 @@ _READ_BYTES: Final = 65_536
 class Connection:
     """Answers the requests of one connection, one after another.
 
-    `run` returns when the connection has ended. `end` ends it after the request in progress.
+    `run` returns when the connection has ended. `end` ends the connection after the request in progress.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ _TRIMMED: Final = "".join(map(chr, range(33)))
 """The characters that Java's String.trim() removes."""
 
 _PART: Final = "!$&'()*+,;=:@"
-"""The characters that a part of a path may have besides letters, digits and -._~ (RFC 3986, 3.3)."""
+"""The characters that a part of a path may contain besides letters, digits and -._~ (RFC 3986, 3.3)."""
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 

@@ -30,7 +30,7 @@ _JSON_RANGE: Final = re.compile(r"\s*((application|\*)/(json|\*)|\*)\s*(;.*)?", 
 """Matches the media types that may be JSON."""
 
 _JSON_ONLY: Final = ("/connectors", "/connector-plugins", "/admin")
-"""Below these paths, requests with another content type are refused even if they need no body."""
+"""Below these paths, a content type other than JSON is refused even if the request needs no body."""
 
 _INTERNAL: Final = ("/connectors/{name}/tasks", "/connectors/{name}/fence")
 _OURS: Final = "/metrics"

@@ -37,8 +37,8 @@ async def plugins(request: Request) -> Response:
 async def plugin_config(request: Request) -> Response:
     """Return the settings of a plugin; for a connector its own settings, then those that all connectors share.
 
-    ?version=… answers 400 for a version that is not installed (KIP-891). Override policies and config providers are
-    answered 400, too.
+    With ?version=…, answer 400 for a version that is not installed (KIP-891). For override policies and config
+    providers, always answer 400.
     """
     name = request.parameters["plugin"]
     try:

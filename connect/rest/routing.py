@@ -20,7 +20,7 @@ class Route(NamedTuple):
 
 
 class _Resource:
-    """A path pattern with the handlers of its methods. HEAD is answered as GET, and OPTIONS with the methods."""
+    """A path pattern with the handlers of its methods. HEAD is answered like GET, OPTIONS with the methods."""
 
     def __init__(self, pattern: str, routes: Iterable[Route]) -> None:
         self.pattern = pattern
@@ -52,7 +52,7 @@ class _Resource:
         return Response(body=", ".join(self._methods).encode(), headers=headers)
 
     async def not_allowed(self, request: Request) -> Response:
-        """Refuse a method that the path does not have."""
+        """Refuse a method that the path does not support."""
         raise HttpError(HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": ",".join(self._methods)})
 
 

@@ -90,7 +90,7 @@ ADMIN_ROUTER: Final = Router(loggers.ROUTES, [errors, timeouts, negotiation])
 
 
 class RestServer:
-    """The REST listeners of a worker that one setting names: `listeners` or `admin.listeners`."""
+    """The REST listeners of a worker that are named in one setting: `listeners` or `admin.listeners`."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class RestServer:
             self._accepting.append(asyncio.create_task(accepting, name="accept connections of the REST interface"))
 
     async def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None, connection: MakeConnection) -> None:
-        """Accept connections until this is cancelled. Each counts towards the limit, even during its TLS handshake."""
+        """Accept connections until cancelled. Each one counts towards the limit, even during its TLS handshake."""
         listener.setblocking(False)
         while True:
             try:

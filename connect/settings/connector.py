@@ -152,7 +152,7 @@ def _rows(key_converter: str | None, value_converter: str | None, header_convert
              "required: refuse the connector unless it declares exactly-once support. requested: run it in any case.",
              _EXACTLY_ONCE, 2, _SHORT, "Exactly once support", OneOfIgnoringCase("required", "requested")),
         _row("transaction.boundary", Type.STRING, "poll", _MEDIUM,
-             "Where transactions end: poll (after each batch), interval (of time) or connector (where a task asks).",
+             "Where transactions end: poll (after each batch), interval (of time) or connector (at a task's request).",
              _EXACTLY_ONCE, 3, _SHORT, "Transaction Boundary", OneOfIgnoringCase("interval", "poll", "connector")),
         _row("transaction.boundary.interval.ms", Type.LONG, None, _LOW,
              "Length of a transaction with transaction.boundary=interval, in ms; default: offset.flush.interval.ms. "
@@ -172,7 +172,7 @@ def _not_negative(name: str, value: int | None) -> None:
 def source_config_def(worker: Mapping[str, Any]) -> ConfigDef:
     """Return the settings of a source connector.
 
-    The settings for converters default to those in `worker`; a converter that `worker` lacks has no default.
+    The settings for converters default to those in `worker`; a converter that is missing from `worker` has no default.
     """
     return ConfigDef(*_rows(*(worker.get(f"{kind}.converter") for kind in ("key", "value", "header"))))
 
@@ -180,7 +180,7 @@ def source_config_def(worker: Mapping[str, Any]) -> ConfigDef:
 class ConnectorConfig:
     """The settings of one connector.
 
-    `config[name]` is a parsed setting of the table; `originals` has all settings as text.
+    `config[name]` is a parsed setting of the table; `originals` contains all settings as text.
     """
 
     def __init__(self, table: ConfigDef, originals: Mapping[str, str | None]) -> None:
@@ -212,7 +212,7 @@ def plugin(name: str, given: object, base: type) -> Any:
 def storage_problem(settings: Mapping[str, str | None]) -> str | None:
     """Return a message if settings cannot be stored because UTF-8 cannot encode a name or value, else None.
 
-    JSON can have half of a surrogate pair, such as "\\ud800".
+    JSON can contain half of a surrogate pair, such as "\\ud800".
     """
     for name, value in settings.items():
         try:

@@ -108,7 +108,7 @@ _ROWS: Final = (
 )  # fmt: skip
 
 DISTRIBUTED: Final = ConfigDef(*(row for row in COMMON if row.name not in {row.name for row in _ROWS}), *_ROWS)
-"""The settings of a distributed worker. Rows of COMMON that it requires are replaced by required rows."""
+"""The settings of a distributed worker. Settings that are required only here replace those of COMMON."""
 
 
 class DistributedConfig(WorkerConfig):
@@ -130,7 +130,7 @@ class DistributedConfig(WorkerConfig):
 
     @property
     def unknown(self) -> list[str]:
-        """The names that are not settings of the worker, its clients, its converters or its internal topics."""
+        """The given names that are not settings of the worker, its clients, its converters or its internal topics."""
         prefixes = (CONFIG_STORAGE, OFFSET_STORAGE, STATUS_STORAGE)
         return [name for name in super().unknown if not name.startswith(prefixes)]
 

@@ -1,7 +1,7 @@
 """`ConfigProviders`: replaces variables in settings, such as ${file:/etc/db.properties:password}, with their values.
 
 A variable is replaced only in the worker that uses the setting, and only when the setting is used (KIP-297, KIP-421).
-The config topic and the REST interface have the variables themselves.
+The config topic and the REST interface contain the variables, not the values.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _JAVA: Final = "org.apache.kafka.common.config.provider."
 _REMEDY: Final = "Name FileConfigProvider, DirectoryConfigProvider or EnvVarConfigProvider"
 
 Provider = Callable[[str, str], str]
-"""A function of (path, key) that returns a value; raises ConnectError, whose message never has a value."""
+"""A function of (path, key) that returns a value. It raises ConnectError, whose message never contains a value."""
 
 
 class ConfigProviders:
     """The config providers that the settings of a worker name; none by default."""
 
     def __init__(self, worker: Mapping[str, str]) -> None:
-        """Raise ConfigValueError for a provider that is unknown or has a wrong parameter."""
+        """Raise ConfigValueError for a provider that is unknown or has an invalid parameter."""
         names = [name.strip() for name in worker.get(PROVIDERS, "").split(",")]
         self.known: set[str] = {PROVIDERS}
         """The names of the settings that were read."""
         self._providers = {name: self._provider(name, worker) for name in names if name}
 
     def has_variable(self, value: str | None) -> bool:
-        """Return whether a value has a variable of one of the providers."""
+        """Return whether a value contains a variable of one of the providers."""
         return value is not None and any(match[1] in self._providers for match in _VARIABLE.finditer(value))
 
     def resolved(self, settings: Mapping[str, str]) -> dict[str, str]:
@@ -108,7 +108,7 @@ class ConfigProviders:
 
 
 _Allowed = Callable[[str], Path]
-"""A function that returns the path of a variable; raises ConnectError for one that is not allowed."""
+"""A function that returns the path of a variable. It raises ConnectError for a path that is not allowed."""
 
 
 def _allowed(setting: str, worker: Mapping[str, str]) -> _Allowed:
@@ -167,7 +167,7 @@ def _environment_provider(setting: str, worker: Mapping[str, str]) -> Provider:
 
 
 def _text(path: Path) -> str:
-    """Return the content of a file, with its line ends. Raises ConnectError, whose message has no content."""
+    """Return the content of a file, with its line ends. Raises ConnectError without the content in its message."""
     try:
         if not path.is_file():
             raise ConnectError(f"{path} is not a file")

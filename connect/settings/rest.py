@@ -1,8 +1,8 @@
 """The settings that protect a worker's REST interface: its addresses, TLS, and who may use it.
 
-The settings of TLS have the prefix `listeners.https.`, or `admin.listeners.https.` for the addresses in
-`admin.listeners`. If a worker has no setting with the prefix, the settings without a prefix apply, which also configure
-the worker's clients. Otherwise only settings with the prefix apply. This is Kafka Connect's rule.
+The TLS settings have the prefix `listeners.https.`, or `admin.listeners.https.` for the addresses in `admin.listeners`.
+If a worker has no setting with the prefix, the settings without a prefix apply, which also configure the worker's
+clients. Otherwise only settings with the prefix apply. This is Kafka Connect's rule.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ SSL: Final = ConfigDef(
         OneOf("https", "none", ""),
     ),
 )  # fmt: skip
-"""The settings of TLS without their prefix."""
+"""The TLS settings, with names that lack the prefix."""
 
 
 @dataclass(frozen=True)
@@ -199,12 +199,12 @@ class RestAddress:
 
 
 class RestListeners:
-    """The addresses of `listeners` or `admin.listeners`, which share their settings of TLS."""
+    """The addresses of `listeners` or `admin.listeners`, which share their TLS settings."""
 
     def __init__(
         self, originals: Mapping[str, str], values: Mapping[str, Any], setting: str, *, has_credentials: bool
     ) -> None:
-        """Read the addresses, and the settings of TLS. `setting` is `listeners` or `admin.listeners`.
+        """Read the addresses and the TLS settings. `setting` is `listeners` or `admin.listeners`.
 
         Raises ConfigValueError.
         """
@@ -223,7 +223,7 @@ class RestListeners:
             self.addresses = [replace(address, host=address.host or "127.0.0.1") for address in self.addresses]
 
     def name(self, setting: str) -> str:
-        """Return the full name of a setting of TLS."""
+        """Return the full name of a TLS setting."""
         return f"{self._prefix}{setting}"
 
     def _read_ssl(self) -> dict[str, Any]:
@@ -251,7 +251,7 @@ class RestSettings:
     """The settings of a worker's REST interface, checked without reading files."""
 
     def __init__(self, originals: Mapping[str, str], values: Mapping[str, Any]) -> None:
-        """Check the settings of a worker: `originals` has them as text, `values` has the parsed values.
+        """Check the settings of a worker: `originals` contains them as text, and `values` contains the parsed values.
 
         Raises ConfigValueError for an invalid setting, and for one that requests protection but would have no effect.
         """

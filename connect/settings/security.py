@@ -2,7 +2,7 @@
 
 An operator who sets such a setting relies on its protection, so it must not be ignored. A value that requests no
 protection is accepted. The clients' own tables of settings say which security settings the clients support, and
-`rest.py` has those of the REST interface.
+`rest.py` defines those that the REST interface supports.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WORKERS_CLIENTS: Final = {
     "admin.": AdminConfig,
 }
 _OF_LISTENERS: Final = "ssl.client.auth"
-"""The only setting of TLS that concerns the REST interface alone, and no client."""
+"""The only TLS setting that applies to the REST interface but to no client."""
 
 _OVERRIDES: Final = {
     "producer.override.": ProducerConfig,
@@ -62,9 +62,9 @@ def refused_overrides(settings: Mapping[str, str]) -> dict[str, ConfigValueError
 
 
 def is_secret(name: str) -> bool:
-    """Return whether the value of a client's setting is a secret, or may be one, which no response may show.
+    """Return whether the value of a client's setting is, or may be, a secret that no response may show.
 
-    `name` has no prefix such as producer.override, and any of the spellings that the clients accept.
+    `name` has no prefix such as producer.override. It may have any spelling that the clients accept.
     """
     name = normal_name(name)
     known = any(row.is_secret and row.name == name for table in _OVERRIDES.values() for row in table.rows.values())
@@ -74,7 +74,7 @@ def is_secret(name: str) -> bool:
 def _of_clients(settings: Mapping[str, str], tables: Mapping[str, type[ClientConfig]]) -> Iterator[ConfigValueError]:
     """Yield an error for the first unsupported security setting of each prefix.
 
-    The error shows the value if the clients have the setting, and it is no secret.
+    The error shows the value if the clients have the setting and its value is no secret.
     """
     for prefix, table in tables.items():
         given = {normal_name(name.removeprefix(prefix)): name for name in settings if name.startswith(prefix)}

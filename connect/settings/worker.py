@@ -119,8 +119,8 @@ COMMON: Final = ConfigDef(
         Type.INT,
         1000,
         _LOW,
-        "Maximum number of open connections to the addresses in listeners, and as many to those in admin.listeners. "
-        "Further connections are closed at once. Not a setting of Kafka Connect.",
+        "Maximum number of open connections to the addresses in listeners, and separately to those in "
+        "admin.listeners. Further connections are closed at once. Not a setting of Kafka Connect.",
         at_least(1),
     ),
     ConfigKey(
@@ -128,8 +128,9 @@ COMMON: Final = ConfigDef(
         Type.INT,
         3,
         _LOW,
-        "How many times in a row a task is restarted after its fencing or initialisation has failed, or after it was "
-        "fenced itself or a commit had an unknown result. Not a setting of Kafka Connect.",
+        "How many times in a row a task is restarted if the fencing of earlier tasks or the initialisation of its "
+        "producer has failed, if the task was fenced, or if the result of a commit is unknown. Not a setting of Kafka "
+        "Connect.",
         at_least(0),
     ),
     ConfigKey(
@@ -157,7 +158,7 @@ _CLIENT_PREFIXES: Final = ("producer.", "consumer.", "admin.")
 
 
 class WorkerConfig:
-    """The settings of a worker. `config["group.id"]` is a parsed setting; `client` returns those of its clients."""
+    """The settings of a worker. `config["group.id"]` is a parsed setting; `client` returns the settings of a client."""
 
     def __init__(self, table: ConfigDef, originals: Mapping[str, str]) -> None:
         """Raise ConfigValueError for an invalid value, and for a setting that asks for an unsupported protection."""
@@ -180,7 +181,7 @@ class WorkerConfig:
 
     @property
     def unknown(self) -> list[str]:
-        """The names that are not settings of the worker, its clients or its converters."""
+        """The given names that are not settings of the worker, its clients or its converters."""
         known = {*self.table.keys, *ProducerConfig.rows, *ConsumerConfig.rows}
         known |= {"ssl.client.auth"} | self.providers.known
         prefixes = (*_CLIENT_PREFIXES, *HTTPS_PREFIXES, "key.converter.", "value.converter.", "header.converter.")

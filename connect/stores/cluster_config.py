@@ -62,14 +62,14 @@ class SessionKeyUpdated:
 
 @dataclass(frozen=True)
 class RestartRequested:
-    """A user requested a restart of a connector. Ignored in records that are read at the worker's start."""
+    """A user requested a restart of a connector. A worker ignores the requests that it reads when it starts."""
 
     request: RestartRequest
 
 
 @dataclass(frozen=True)
 class LoggerLevelChanged:
-    """A logger has a new level. Ignored in records that are read at the worker's start."""
+    """A logger has a new level. A worker ignores the changes that it reads when it starts."""
 
     namespace: str
     level: str
@@ -90,8 +90,8 @@ Change = (
 class ClusterConfigState:
     """An immutable snapshot of the config topic's state: connectors, their tasks and target states.
 
-    `offset` is the offset after the last record that the snapshot includes. `outdated` has the connectors whose last
-    settings record follows the last commit record of their tasks. Once compaction has removed the earlier settings
+    `offset` is the offset after the last record that the snapshot includes. `outdated` contains the connectors whose
+    last settings record follows the last commit record of their tasks. Once compaction has removed the earlier settings
     record, a worker that starts takes such tasks for those of a deleted connector (KAFKA-16838, KAFKA-17719).
     """
 

@@ -17,7 +17,7 @@ READ_WRITE_TIMEOUT_S: Final = 30.0
 
 
 class ConfigStore:
-    """The connectors, task settings and target states that the Connect cluster is to run.
+    """The configuration of the Connect cluster: its connectors, task settings and target states.
 
     A leader's write returns once it has been read back, so that the next snapshot contains it. Writes raise
     TimeoutError if the topic cannot be written and read within READ_WRITE_TIMEOUT_S. Writes that are reserved for the

@@ -26,7 +26,8 @@ _FORBIDDEN: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUT
 async def prepare(admin: Admin, topic: NewTopic, setting: str, purpose: str) -> None:
     """Create a topic unless it exists. Raise KafkaError, and ConnectError if an existing topic is not compacted.
 
-    If the worker is not authorised to create the topic or to describe its configs, the topic is used without the check.
+    A worker that is not authorised to create the topic expects it to exist. If it is not authorised to describe the
+    topic's configs, compaction is not checked.
     """
     outcome = (await admin.create_topics([topic], raise_errors=False))[topic.name]
     if outcome is None:
@@ -44,11 +45,11 @@ async def enqueue(
 ) -> list[Delivery]:
     """Hand a record of an internal topic to a producer. Raises KafkaError.
 
-    The partition is that of the key, whatever the producer's own partitioner is, because compaction and readers keep
-    the last record of each partition. A deletion also goes to all other partitions in `places`, which have older
-    records of the key: otherwise, these records would be valid again once compaction has removed the deletion. In such
-    a partition, the deletion has the timestamp of the older records, so that no reader considers the deletion newer
-    than a later record of the key.
+    The key determines the partition, whatever partitioner the producer has, because compaction and readers keep the
+    last record of each partition. A deletion also goes to all other partitions in `places`, which have older records of
+    the key: otherwise, these records would be valid again once compaction has removed the deletion. In such a
+    partition, the deletion has the timestamp of the older records, so that no reader considers the deletion newer than
+    a later record of the key.
     """
     home = partition_for_key(key, await producer.partitions_for(topic))
     others = [] if value is not None else [(number, at) for number, at in places.items() if number != home]

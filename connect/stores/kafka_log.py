@@ -40,7 +40,7 @@ _WRITES: Final = {"acks": "all", "delivery.timeout.ms": 2**31 - 1}
 """The settings of the producer on which the safety of the records depends."""
 
 _CLOSE_S: Final = 5.0
-"""The longest wait at the end, in seconds, for the acknowledgement of records."""
+"""The longest wait, in seconds, for the acknowledgement of records when the log is stopped."""
 
 
 OFFSETS: Final = "offset.storage.topic", "source connector offsets"
@@ -52,11 +52,11 @@ STATUSES: Final = "status.storage.topic", "connector and task statuses"
 class KafkaLog:
     """A `TopicLog` in a Kafka topic, which is created with compaction if it is missing.
 
-    `client` has the settings of the consumer, and of the producer and the admin client unless these have their own.
-    With a `transactional_id`, fenced appends are transactions. A new topic gets `partitions` partitions; if `single` is
-    set, an existing topic with more than one partition is refused, and partitions that are added later are not used.
-    Error messages name the topic by its `setting` and its `purpose`. Settings of the clients on which the log depends,
-    such as `isolation.level`, are ignored.
+    `client` contains the settings of the consumer, and of the producer and the admin client unless these have their
+    own. With a `transactional_id`, fenced appends are transactions. A new topic gets `partitions` partitions; if
+    `single` is set, an existing topic with more than one partition is refused, and partitions that are added later are
+    not used. Error messages name the topic by its `setting` and its `purpose`. Client settings on which the log
+    depends, such as `isolation.level`, cannot be overridden.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class KafkaLog:
             await leader.close(0)
 
     async def _follow(self) -> None:
-        """Apply records forever. Errors of the cluster are temporary: they fail only the readers that wait now."""
+        """Apply records forever. Errors of the cluster are temporary: they fail only the calls that are waiting now."""
         delay_s = _POLL_MS / 1000
         try:
             while True:
@@ -286,5 +286,5 @@ class KafkaLog:
 
 
 def _with(client: Mapping[str, Any], needed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a client's settings, except that those in `needed` replace the client's own, in whatever spelling."""
+    """Return a client's settings, in which `needed` replaces the client's own, whatever their spelling."""
     return {name: value for name, value in client.items() if name.replace("_", ".") not in needed} | dict(needed)

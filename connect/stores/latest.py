@@ -15,7 +15,8 @@ class LatestRecords:
     """The partition and the timestamp, in ms since the epoch, of the last known record of each key.
 
     If several partitions have records of a key, the partition with the highest timestamp decides: the key's last record
-    there is the last one of the key. So all readers get the same result, in whatever order they read the partitions.
+    there is the last one of the key. Therefore, all readers get the same result, in whatever order they read the
+    partitions.
     """
 
     def __init__(self) -> None:
@@ -24,7 +25,7 @@ class LatestRecords:
         """The timestamps of the records in other partitions, of the few keys that have any."""
 
     def add(self, key: bytes, partition: int, timestamp_ms: int, partitions: int) -> bool:
-        """Return whether a record is newer than the known records of its key. Add the records of a partition in order.
+        """Return whether a record is newer than its key's known records. Call this for a partition's records in order.
 
         If the key's records in two partitions have the same timestamp, the record in the partition to which the key
         belongs in a topic of `partitions` partitions is newer, because producers that know all partitions write there.

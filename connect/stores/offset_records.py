@@ -2,7 +2,7 @@
 
 A key is the compact JSON of [connector, partition]. A value is the compact JSON of the offset. In the worker's topic, a
 tombstone deletes an offset. In a connector's own topic, the value `null` deletes it, because this record remains when
-the topic is compacted: a copy of the deleted offset that reaches the worker's topic late must not count (see
+the topic is compacted: a copy of the deleted offset that reaches the worker's topic later must be ignored (see
 `StoredOffsets`).
 """
 

@@ -51,7 +51,7 @@ class OffsetStore:
     ) -> list[dict[str, Any] | None]:
         """Return the offset of each source partition, or None if it was deleted.
 
-        The answer for a partition that the topic does not know is the one in `otherwise` at the same place, or None.
+        For a partition that the topic does not know, return the offset at the same place in `otherwise`, or None.
         Raises DataError, KafkaError and ConnectError.
         """
         wanted = [(offset_key(connector, partition), sorted_key(connector, partition)) for partition in partitions]
@@ -63,7 +63,7 @@ class OffsetStore:
         ]
 
     async def of_connector(self, connector: str) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
-        """Return all source partitions of a connector with their offsets; None is a deleted offset."""
+        """Return all source partitions of a connector with their offsets; None stands for a deleted offset."""
         await self._topic.read_to_end()
         pairs = []
         for keys in self._keys.get(connector, {}).values():

@@ -25,7 +25,7 @@ FLUSH_S: Final = 5.0
 
 
 class _Write(NamedTuple):
-    """A record to write. For a safe write, `safe` has the connector or task and its status, else it is None.
+    """A record to write. For a safe write, `safe` is the connector or task and its status; otherwise, it is None.
 
     `counted` says whether the write counts towards _QUEUE. Writes of topics in use do not, because they are reported
     from callbacks, which cannot wait; each topic is queued once.
@@ -41,7 +41,7 @@ class StatusStore:
 
     Writes are queued, go out in order in the background, and take effect once they are read back. Before a safe write,
     the topic is read to its end, and the write is dropped if another worker of a newer generation has reported a
-    status. So a worker that was cut off or suspended does not replace the status of its successor.
+    status. Therefore, a worker that was cut off or suspended does not replace the status of its successor.
     """
 
     def __init__(self, topic: TopicLog) -> None:
@@ -100,7 +100,7 @@ class StatusStore:
     async def put(self, what: str | ConnectorTaskId, status: Status, *, safe: bool = False) -> None:
         """Queue the status of a connector or task.
 
-        With `safe`, it is not written if a newer generation has reported a status by then.
+        With `safe`, the status is dropped if a newer generation has reported one before the write.
         """
         record = records.status_key(what), records.status_value(status)
         await self._room.acquire()
@@ -128,7 +128,8 @@ class StatusStore:
     def delete_topic(self, connector: str, topic: str) -> None:
         """Forget that a connector uses a topic, and queue the deletion of its record.
 
-        It is queued immediately, like the records of `put_topic`, so that the order of both is that of the calls.
+        The deletion is queued immediately, like the records of `put_topic`, so that all are written in the order of the
+        calls.
         """
         self._topics.get(connector, {}).pop(topic, None)
         self._queue.put_nowait(_Write((records.topic_key(connector, topic), None), counted=False))

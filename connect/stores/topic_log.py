@@ -33,13 +33,13 @@ class TopicLog(Protocol):
     async def read_to_end(self, timeout_s: float | None = None) -> None:
         """Wait until all records that the topic holds now are applied, and its open transactions have ended.
 
-        Raises TimeoutError after `timeout_s` seconds, if given.
+        Raises TimeoutError after `timeout_s` seconds, unless it is None.
         """
 
     def places(self, key: bytes) -> Mapping[int, int]:
         """Return the partitions that have had records of a key, each with its newest timestamp for the key, in ms.
 
-        The log may leave out the only partition that it has.
+        A log with a single partition may return nothing.
         """
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:

@@ -1,7 +1,7 @@
-"""`AtLeastOnceDelivery`: periodically writes the offsets of records that were produced before.
+"""`AtLeastOnceDelivery`: periodically writes the offsets of the records that have been produced.
 
-With errors.tolerance=all, a record that cannot be produced is skipped, as in Kafka Connect. Other records of its batch,
-which failed with it, are sent again.
+With errors.tolerance=all, a record that cannot be produced is skipped, as in Kafka Connect. The other records of its
+batch, which have failed with it, are sent again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AtLeastOnceDelivery:
     continues in the meantime.
 
     `committed` is called after each commit of offsets. If `keep_records` is set, `acknowledged` is called with the
-    records and their metadata. `copies` copies the offsets to the worker's topic, if the connector has its own.
+    records and their metadata. `copies` copies the offsets to the worker's topic, if the connector has its own topic.
     `tracker` reports the topics that are written to; None if topics are not tracked.
     """
 

@@ -83,7 +83,8 @@ class IntervalBoundary:
 class ConnectorBoundary:
     """Lets the task decide where transactions end; this object is the task's `TransactionContext`.
 
-    The task may make requests in its own thread, so each request is a single assignment or a single change of a set.
+    The task may make requests in its own thread, so each request is one atomic step: an assignment or a change of a
+    set.
     """
 
     def __init__(self) -> None:

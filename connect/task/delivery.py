@@ -21,11 +21,11 @@ class Copies(Protocol):
         """Delete the offsets without a value from the worker's topic. Return the records for the connector's topic."""
 
     def after_commit(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Queue the other offsets of these records to be copied."""
+        """Queue the offsets in these records to be copied, except those that `before_commit` has deleted."""
 
 
 class Delivery(Protocol):
-    """The delivery of one task, as the runner uses it. Each method may raise; the task has then failed."""
+    """The delivery of one task, as the runner uses it. If a method raises, the task has failed."""
 
     async def start(self) -> None:
         """Connect, and fence the previous instance of the task."""

@@ -86,8 +86,8 @@ class ExactlyOnceDelivery:
 
     `prepare` ensures that a topic exists. `committed` is called after each commit. If `keep_records` is set,
     `acknowledged` is called before `committed`, with the records of the transaction. `copies` copies the offsets to the
-    worker's topic, if the connector has its own. `places` is that of the offsets topic (`OffsetStore.places`).
-    `tracker` reports the topics that are written to; None if topics are not tracked.
+    worker's topic, if the connector has its own topic. `places` is the method `OffsetStore.places` of the offsets
+    topic. `tracker` reports the topics that are written to; None if topics are not tracked.
     """
 
     def __init__(
@@ -120,8 +120,8 @@ class ExactlyOnceDelivery:
     async def start(self) -> None:
         """Fence earlier instances of the task, and abort the transactions that they left open.
 
-        The checks run before and after the fencing: a worker that changes the tasks in the meantime is either seen by
-        the second check or fences this producer (KIP-618).
+        The checks run before and after the fencing: if a worker changes the tasks in the meantime, either the second
+        check detects the change, or that worker fences this producer (KIP-618).
         """
         if self._checks is not None:
             await self._checks.fence_others()

@@ -63,7 +63,7 @@ class _StageError(Exception):
 
 _FIRST_DELAY_MS: Final = 300
 _NO_TIMESTAMP: Final = -1
-"""The timestamp of Kafka's records without one; as in Kafka Connect, the producer sets the current time instead."""
+"""The number that stands for no timestamp in Kafka. As in Kafka Connect, the producer then sets the current time."""
 
 
 class Pipeline:

@@ -90,9 +90,9 @@ class TaskRunner:
         return self._target
 
     async def run(self, *, delay_s: float = 0.0, restart_after: type[ProducerLostError] | None = None) -> bool:
-        """Run the task until it is stopped or fails, after a wait of `delay_s` seconds; report each of its states.
+        """Wait `delay_s` seconds, then run the task until it is stopped or fails; report each of its states.
 
-        Return True instead of reporting FAILED if the task fails with `restart_after` although it is not stopped.
+        If the task fails with `restart_after` and is not being stopped, return True instead of reporting FAILED.
         """
         self._delay_s = delay_s
         started = stopped = False
@@ -121,12 +121,12 @@ class TaskRunner:
         return False
 
     async def acknowledged(self, records: Acknowledged) -> None:
-        """Pass acknowledged records to the task's `commit_record`, now or when its thread is free."""
+        """Pass acknowledged records to the task's `commit_record`, now or when the task's thread is free."""
         self._late += records
         await self._tell_if_free()
 
     async def committed(self) -> None:
-        """Call the task's `commit` after a commit of offsets, now or when its thread is free."""
+        """Call the task's `commit` after a commit of offsets, now or when the task's thread is free."""
         self.metrics.committed()
         self._commit_due = True
         await self._tell_if_free()

@@ -20,7 +20,7 @@ Clock = Callable[[], float]
 
 
 class Window:
-    """The values of the last one or two samples."""
+    """The values recorded in the last one or two sample intervals."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -124,7 +124,7 @@ class TaskMetrics:
             self._produced += 1
 
     def committed(self) -> None:
-        """Count the records that were handed over since the last commit as written."""
+        """Count as written the records that were handed over since the last commit."""
         if not self._sent:
             return
         self.active -= self._sent

@@ -95,7 +95,7 @@ class TopicCreator:
     """
 
     def __init__(self, groups: list[TopicGroup], client: Mapping[str, Any]) -> None:
-        """`client` has the settings of the admin client."""
+        """Keep the groups; `client` contains the settings of the admin client."""
         self._groups, self._client = groups, dict(client)
         self._known: set[str] = set()
 

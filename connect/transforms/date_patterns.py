@@ -49,10 +49,10 @@ class DatePattern:
         return "".join(_written(letter, count, at) if count else letter for letter, count in self._parts)
 
     def parse(self, text: str) -> datetime.datetime:
-        """Return the point in time that a text represents. Missing parts are those of 1970-01-01.
+        """Return the point in time that a text represents. Missing parts are taken from 1970-01-01.
 
         Raises ValueError if the text does not match the pattern, if the date or time does not exist, and if the pattern
-        has a week.
+        contains a week.
         """
         week = next((letter for letter in self._letters if letter in _ONLY_WRITTEN), None)
         if week is not None:
@@ -145,7 +145,7 @@ def _month(text: str) -> int:
 
 
 def _hours(values: Mapping[str, str]) -> int:
-    """Return the hours since midnight, 24 for the text 24 of the letter H. Raises ValueError for a larger number."""
+    """Return the hours since midnight. The letter H also allows 24. Raises ValueError for a larger number."""
     if "h" in values or "K" in values:
         return int(values.get("h", values.get("K", "0"))) % 12 + 12 * (values.get("a", "AM").upper() == "PM")
     hours = int(values.get("H", "0")) if "H" in values else int(values.get("k", "0")) % 24

@@ -1,4 +1,4 @@
-"""Parses names of fields, or paths to nested fields with syntax V2: a.b, or `a.b`.c if a name has a dot (KIP-821).
+"""Parses names of fields, or paths to nested fields with syntax V2: a.b, or `a.b`.c if a name contains a dot (KIP-821).
 
 In a name between backticks, a backtick before a dot is written with a backslash; any other backtick stands for itself.
 """

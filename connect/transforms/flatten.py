@@ -51,7 +51,7 @@ class Flatten(PartTransformation):
     def _fields(
         self, schema: Schema, prefix: str, optional: bool, defaults: Struct | None
     ) -> Iterator[tuple[str, Schema]]:
-        """Yield the flat fields of a struct, with the optionality and the `defaults` of the structs around it."""
+        """Yield the flat fields of a struct. `optional` and `defaults` come from the structs around it."""
         for field in schema.fields:
             inner = field.schema
             default = inner.default if inner.default is not None or defaults is None else defaults[field.name]

@@ -51,7 +51,7 @@ class InsertField(PartTransformation):
     def apply(self, record: SourceRecord) -> SourceRecord:
         """Return the record with the fields added. A record whose key or value is None stays unchanged.
 
-        If the record has no partition or timestamp, its field is null; without a schema, the field is left out.
+        If the record has no partition or timestamp, the corresponding field is null or, without a schema, left out.
         """
         schema, value = self.operand(record)
         if value is None:

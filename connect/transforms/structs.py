@@ -32,7 +32,7 @@ class SchemaCache:
 
 
 def with_fields(schema: Schema, fields: Iterable[tuple[str, Schema]], optional: bool = False) -> Schema:
-    """Return a copy of a struct schema with other fields, without a default, and by default not optional."""
+    """Return a copy of a struct schema with other fields and no default value; it is required unless `optional`."""
     numbered = tuple(Field(name, index, each) for index, (name, each) in enumerate(fields))
     return replace(schema, fields=numbered, default=None, optional=optional)
 

@@ -86,7 +86,7 @@ class ConnectorRunner:
         return [dict(each) for each in await self._calls.call(self.connector.task_configs, max_tasks)]
 
     async def close(self) -> None:
-        """Stop the connector for good, and report it as UNASSIGNED."""
+        """Stop the connector permanently, and report it as UNASSIGNED."""
         try:
             if self._running:
                 self._running = False

@@ -35,7 +35,7 @@ _WORKER: Final = "kafka_connect_worker_"
 REBALANCE: Final = "kafka_connect_worker_rebalance_"
 _COUNTER, _GAUGE = "counter", "gauge"
 _UNTYPED: Final = "untyped"
-"""The type of a count whose name, taken from Kafka Connect, lacks the suffix _total of Prometheus counters."""
+"""The Prometheus type of a count whose name, taken from Kafka Connect, lacks the suffix _total."""
 
 METRICS: Final = (
     Metric(f"{_SOURCE}source_record_poll_total", _COUNTER, _TASK, "Records that the task has polled."),
@@ -148,7 +148,7 @@ class Starts:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Count the block as an attempt; it has failed if the block raises."""
+        """Count the block as an attempt, which fails if the block raises."""
         start = self.begin()
         try:
             yield

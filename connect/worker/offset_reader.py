@@ -1,7 +1,7 @@
 """`StoredOffsets`: the `OffsetReader` of a connector and its tasks, for the event loop and for threads.
 
-If a connector has its own topic, an offset that was deleted there does not exist, even if the worker's topic has one: a
-worker that was suspended may have written this copy after the deletion.
+If a connector has its own topic, an offset that was deleted there counts as deleted, even if the worker's topic has a
+copy: a worker that was suspended may have written this copy after the deletion.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class StoredOffsets:
         self._loop = asyncio.get_running_loop()
 
     async def offset(self, partition: SourcePartition) -> SourceOffset | None:
-        """Return the last committed offset of a source partition, or None if it has none."""
+        """Return the last committed offset of a source partition, or None if there is none."""
         return (await self.offsets([partition]))[0]
 
     async def offsets(self, partitions: Iterable[SourcePartition]) -> list[SourceOffset | None]:
-        """Return the last committed offset of each source partition, or None for a partition without one, in order."""
+        """Return, in order, the last committed offset of each source partition, or None for a partition without one."""
         wanted = list(partitions)
         answers: list[dict[str, Any] | None] = []
         for store in reversed(self._stores):

@@ -64,8 +64,8 @@ class OffsetStores:
         """Return the name of a connector's own offsets topic, or None if the connector uses the worker's topic.
 
         With exactly-once, a connector that writes to another cluster has its own topic there, because a transaction
-        cannot span clusters. The topic's name is that of the worker's topic, unless the settings name another. Raises
-        KafkaError if it is not known in which cluster the topic is.
+        cannot span clusters. The topic has the name of the worker's topic, unless the settings give another name.
+        Raises KafkaError if the topic's cluster cannot be determined.
         """
         worker: str | None = self._config["offset.storage.topic"]
         topic: str | None = settings["offsets.storage.topic"] or (worker if self._config.exactly_once else None)

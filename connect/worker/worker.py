@@ -1,7 +1,7 @@
 """`Worker`: runs connectors and tasks in this process.
 
-It does not depend on the group or the REST interface. It reports states to a `StatusListener`. A failure of one task
-does not affect the others.
+The worker does not depend on the group or the REST interface. It reports states to a `StatusListener`. A failure of one
+task does not affect the others.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Worker:
         return await self._stores.of(name, ConnectorConfig(self.table, self.resolved(config)))
 
     async def keep_offsets_of(self, connectors: Collection[str]) -> None:
-        """Keep reading only these connectors' own offsets topics. Another topic is opened again when it is used."""
+        """Keep reading only these connectors' own offsets topics. Other topics are opened again when they are used."""
         await self._stores.keep_only(connectors)
 
     async def write_offsets(

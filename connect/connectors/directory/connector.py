@@ -22,7 +22,7 @@ class DirectorySourceConnector(SourceConnector):
         return [{**self.config, NUMBER: str(number), COUNT: str(max_tasks)} for number in range(max_tasks)]
 
     def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
-        """Return SUPPORTED; the files must only be appended to."""
+        """Return SUPPORTED. Exactly-once delivery requires that data is only appended to the files."""
         return ExactlyOnceSupport.SUPPORTED
 
     async def alter_offsets(

@@ -1,6 +1,6 @@
 """`Files`: tracks the files of a directory, and recognises each file after a rename, a restart or compression.
 
-An `Entry` has the known state of a file: its source partition {"directory", "fingerprint", "number"} and its offset
+An `Entry` holds the known state of a file: its source partition {"directory", "fingerprint", "number"} and its offset
 {"file", "device", "inode", "position", "line", "crc"}. The fingerprint is a hash of the first line. The number
 distinguishes files with the same first line. A new file gets the highest number plus one. Lower numbers may have no
 offset: a user can reset the offsets of any files, and a file can be deleted before it is read. Therefore, the numbers
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 _ROTATION: Final = re.compile(r"([.\-_]\d[\d.\-_T:]*)?(\.gz)?$")
 _CERTAIN_BYTES: Final = 1024
-"""From this position on, in bytes, an equal last line shows that a file is a copy of one that is gone.
+"""The smallest position, in bytes, at which an equal last line shows that a file is a copy of a file that is gone.
 
 In shorter files, equal lines may be a coincidence.
 """
@@ -80,9 +80,9 @@ class Entry:
         }
 
     def is_before(self, file: LineFile) -> bool:
-        """Return whether a file has the last line that was read, at the same position.
+        """Return whether a file contains the last line that was read, at the same position.
 
-        If nothing has been read yet, returns whether the file begins with the entry's first line.
+        If nothing has been read yet, return whether the file begins with the entry's first line.
         """
         try:
             if self.position == 0:
@@ -126,7 +126,7 @@ Offsets = Callable[[list[Mapping[str, Any]]], Iterable[Mapping[str, Any] | None]
 
 
 class Files:
-    """The files of one task: those whose fingerprints `is_mine` accepts."""
+    """The files of one task, whose fingerprints `is_mine` accepts."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Files:
         offsets: Offsets,
         is_mine: Callable[[str], bool],
     ) -> None:
-        """Keep the numbers of the committed source partitions. `offsets` is called once their files appear."""
+        """Keep the numbers of the committed source partitions. `offsets` reads offsets once the files appear."""
         self._directory, self._max_line_bytes = directory, max_line_bytes
         self._offsets, self._is_mine = offsets, is_mine
         self.known: dict[FileId, File] = {}
@@ -186,7 +186,7 @@ class Files:
         return sorted(ready, key=lambda file: 0 if file.gone else there[file.id].stamp[1])
 
     def open(self, file: File) -> LineFile | None:
-        """Open a file for reading and return it; None if it cannot be opened now (see `_look`)."""
+        """Open a file for reading and return it, or return None if it cannot be opened now (see `_look`)."""
         if file.handle is None:
             file.handle = self._look(file)
         return file.handle
@@ -200,7 +200,7 @@ class Files:
             file.cut_off = stamp
 
     def drop(self, file: File) -> None:
-        """Forget a file that is gone and was read to its end."""
+        """Stop tracking a file that is gone and was read to its end."""
         file.close()
         if file.entry is not None:
             del self._owners[file.entry]
@@ -298,7 +298,7 @@ class Files:
         return _newest(elsewhere, opened)
 
     def _by_content(self, file: File, opened: LineFile, group: list[Entry]) -> Entry | None:
-        """Return the entry of the file of which this file is a copy, or a new entry if it is no copy.
+        """If this file is a copy of a known file, return that file's entry. Otherwise, return a new entry.
 
         Returns None while the original file exists or is still being read to its end, and if the original was truncated
         since the directory was listed.
@@ -364,9 +364,9 @@ class Files:
         return {"directory": self._directory, "fingerprint": fingerprint, "number": number}
 
     def _look(self, file: File) -> LineFile | None:
-        """Open a file and return it; None if it cannot be read now, or was renamed since the directory was listed.
+        """Open a file and return it, or return None if it cannot be read now or was renamed since the last listing.
 
-        Such a file is examined again after the next listing, although it has not changed.
+        In both cases, the file is examined again after the next listing, even if it has not changed.
         """
         try:
             opened = LineFile(file.path, self._max_line_bytes)

@@ -20,7 +20,7 @@ class FileStreamSourceConnector(SourceConnector):
     def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
         """Return SUPPORTED for a file, UNSUPPORTED for standard input, because it has no positions.
 
-        The file must only be appended to.
+        Exactly-once delivery requires that data is only appended to the file.
         """
         return ExactlyOnceSupport.SUPPORTED if config.get("file") else ExactlyOnceSupport.UNSUPPORTED
 

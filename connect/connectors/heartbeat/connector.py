@@ -102,5 +102,5 @@ class HeartbeatSourceConnector(SourceConnector):
         return ExactlyOnceSupport.SUPPORTED
 
     def can_define_transaction_boundaries(self, config: Mapping[str, str]) -> ConnectorTransactionBoundaries:
-        """Return SUPPORTED, because tasks end transactions as transaction.size says."""
+        """Return SUPPORTED, because tasks end transactions as the setting transaction.size says."""
         return ConnectorTransactionBoundaries.SUPPORTED

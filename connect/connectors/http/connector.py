@@ -35,13 +35,13 @@ class HttpSourceConnector(SourceConnector):
         return list(outcomes.values())
 
     def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
-        """Return SUPPORTED; the API must keep the order of its records."""
+        """Return SUPPORTED. Exactly-once delivery requires that the API keeps the order of its records."""
         return ExactlyOnceSupport.SUPPORTED
 
     async def alter_offsets(
         self, config: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """Raise ConnectError for offsets that do not fit the pagination; return True."""
+        """Raise ConnectError for offsets of another kind of pagination; return True."""
         values = SETTINGS.parse(config)
         for partition, offset in offsets:
             if offset is None:

@@ -68,7 +68,7 @@ class Pages:
     def take(self, answer: Answer, records: list[Any]) -> Progress:
         """Return the records of the response that were not read before.
 
-        After the last record of a page, the position moves to the next page, if that exists.
+        After the last record of a page, the position moves to the next page, if there is one.
         """
         if len(records) < self._count:
             raise ConnectError(
@@ -149,7 +149,7 @@ class NumberedPages(Pages):
 
 
 class CountedRecords:
-    """Records that are requested by their number. The offset is {"offset": number of records read}."""
+    """Records requested by the number of records before them. The offset is {"offset": number of records read}."""
 
     def __init__(self, settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> None:
         self._template: str = settings["url"]
@@ -172,8 +172,8 @@ class RecordCursor:
     The offset is {"cursor", "equal"}, where "equal" is the number of records read with this cursor.
 
     With an inclusive cursor, a response begins with the records that share the last cursor. If these records alone fill
-    a response, no request reaches the records after them. `page.size` tells such a full response from one that has only
-    the last records of the API.
+    a response, no request reaches the records after them. `page.size` distinguishes such a full response from one that
+    contains only the API's last records.
     """
 
     def __init__(self, settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> None:

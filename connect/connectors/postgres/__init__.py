@@ -1,4 +1,4 @@
-"""PostgresSource: produces the rows of tables and then each change of them, through PostgreSQL's logical replication.
+"""PostgresSource: produces the rows of tables and then each change to them, through PostgreSQL's logical replication.
 
 | file | contents |
 |---|---|
@@ -6,7 +6,7 @@
 | task.py | snapshot, then stream; offsets, and the log position up to which the server may discard its log |
 | server.py | publication, slot, tables and their keys, through SQL |
 | snapshot.py | the rows of all tables at one moment |
-| passes.py | tells which changes the rows of an interrupted snapshot already contain |
+| passes.py | determines which changes the rows of an interrupted snapshot already contain |
 | replication.py | the streaming connection |
 | pgoutput.py | decodes the messages that the server streams |
 | events.py | turns rows and changes into records: keys, Debezium's envelope or the row alone |

@@ -83,9 +83,9 @@ class Events:
     def table(self, relation: Relation, key: Sequence[str]) -> TableEvents:
         """Return what the records of a table need: topic, key, types and schemas.
 
-        The key has the columns of the replica identity, because for a deleted row the server sends only these.
-        `key` is the table's current key (server.py). It gives the order of these columns, and is the key itself if the
-        replica identity is NOTHING or FULL. Raises ConnectError if the relation does not have the columns of this key.
+        The key has the columns of the replica identity, because for a deleted row the server sends only these. `key` is
+        the table's current key (server.py). It determines the order of these columns. If the replica identity is
+        NOTHING or FULL, the records have this key. Raises ConnectError if the relation then lacks a column of the key.
         """
         topic = self._topic(relation.full_name)
         names = [column.name for column in relation.columns]
@@ -137,8 +137,8 @@ class Events:
     ) -> tuple[list[SourceRecord], SourceRecord]:
         """Return the records of a row whose key has changed: its deletion, and its creation with the new key.
 
-        As in Debezium, a header of each record has the other key. With it, a reader finds the values that the server
-        did not send.
+        As in Debezium, a header of each record contains the key of the other. With this key, a reader can find the
+        values that the server did not send.
         """
         deleted = self.delete(table, old, origin, offset)
         created = self.upsert(table, "c", new, None, origin, offset)

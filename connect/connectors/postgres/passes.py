@@ -1,4 +1,4 @@
-"""`Passes`: tells which changes in the stream are already contained in the rows of an interrupted snapshot.
+"""`Passes`: finds the changes in the stream that the rows of an interrupted snapshot already contain.
 
 An interrupted snapshot continues after its last row, in another transaction. Each transaction is a pass: its rows range
 from its own starting row to the starting row of the next pass. The stream begins at the slot, which is as old as the
@@ -27,7 +27,7 @@ _UUID: Final = 2950
 class Pass(NamedTuple):
     """A pass: one transaction that reads rows of the tables from `table` up to `last`, in the order of their OIDs.
 
-    It reads the rows of `table` after `key`, or all rows if `key` is None, or no rows of `table` if `done`.
+    Of `table`, it reads the rows after `key`, all rows if `key` is None, or no rows if `done` is true.
     """
 
     table: int
@@ -86,7 +86,7 @@ class Passes:
         self._passes.append(new)
 
     def contain(self, begin: Begin, table: TableEvents, row: Tuple) -> bool:
-        """Return whether the snapshot contains a change of a row; `row` must have at least the key columns."""
+        """Return whether the snapshot contains a change of a row; `row` must contain at least the key columns."""
         oid = table.relation.oid
         if begin.commit_lsn > self.until_lsn or oid in self._truncated:
             return False
@@ -112,7 +112,7 @@ class Passes:
         return False
 
     def truncated(self, table: TableEvents) -> None:
-        """Note that a TRUNCATE became a record, so that readers remove the rows of the table that any pass has read."""
+        """Record that a TRUNCATE was produced. Readers then remove the table's rows that any pass has read."""
         self._truncated.add(table.relation.oid)
 
 

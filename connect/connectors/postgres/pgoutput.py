@@ -78,7 +78,7 @@ class Insert:
 
 @dataclass(frozen=True)
 class Update:
-    """A changed row. `old_key` is sent if the key changed, `old` with REPLICA IDENTITY FULL."""
+    """A changed row. The server sends `old_key` if the key changed, and `old` with REPLICA IDENTITY FULL."""
 
     relation: int
     new: Tuple

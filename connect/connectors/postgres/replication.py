@@ -34,7 +34,8 @@ class NewSlot(NamedTuple):
 class System(NamedTuple):
     """A database cluster: its unique identifier, its timeline, and the position up to which its log is on disk.
 
-    A restored or promoted server begins a new timeline, which replaces the log of the earlier timeline from there on.
+    A restored or promoted server begins a new timeline, which replaces the log of the earlier timeline from that
+    position on.
     """
 
     identifier: str
@@ -73,7 +74,7 @@ class Replication:
         return System(identifier, int(timeline), lsn_number(lsn))
 
     async def end_of_timeline(self, timeline: int, later: int) -> int:
-        """Return the log position at which a timeline ends for a later timeline; 0 if the later one does not follow it.
+        """Return the log position at which a later timeline leaves `timeline`; 0 if the later one does not follow it.
 
         `later` must not be 1, because the first timeline has no history.
         """
@@ -85,7 +86,7 @@ class Replication:
         return 0
 
     async def create_slot(self) -> NewSlot:
-        """Create the slot and return it. Its snapshot is valid until the next command on this connection.
+        """Create the slot and return it. The exported snapshot is valid until the next command on this connection.
 
         The command waits for the transactions that are open now. If the connection is closed meanwhile, the server may
         still create the slot.

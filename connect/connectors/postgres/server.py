@@ -30,7 +30,7 @@ _MAX_LSN: Final = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class Table:
-    """A table; `key` has the columns of its key, in order, and `oid` is the same after the table was renamed.
+    """A table; `key` has the columns of its key, in order, and `oid` stays the same if the table is renamed.
 
     The key is the index of REPLICA IDENTITY USING INDEX, else the primary key.
     """
@@ -53,7 +53,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Slot:
-    """A replication slot; the server may discard its log up to `confirmed_lsn`, None while the slot is created."""
+    """A slot. The server may discard its log up to `confirmed_lsn`, which is None while the slot is being created."""
 
     plugin: str
     database: str
@@ -119,8 +119,8 @@ async def included_tables(connection: psycopg.AsyncConnection[Any], settings: Ma
     """Return the tables that match table.include.list, sorted by full name, with their keys.
 
     Raises ConnectError for a key with a generated column, whose values the server does not stream. Unless
-    publication.autocreate.mode is disabled, raises ConnectError for a partitioned table that matches while none of its
-    partitions does.
+    publication.autocreate.mode is disabled, raises ConnectError for a partitioned table that matches if none of its
+    partitions matches.
     """
     rows = await (
         await connection.execute(
@@ -219,8 +219,8 @@ async def prepare_publication(
 async def check_partition_roots(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any]) -> None:
     """Raise ConnectError if the publication hides the changes of partitions that are to be read.
 
-    With publish_via_partition_root, it publishes the changes of partitions as changes of their partitioned table. The
-    snapshot reads partitions, so only snapshot.mode=never may read a partitioned table.
+    With publish_via_partition_root, the publication publishes the changes of partitions as changes of their partitioned
+    table. The snapshot reads partitions, so only snapshot.mode=never may read a partitioned table.
     """
     name = settings["publication.name"]
     rows = await (
@@ -245,7 +245,7 @@ async def check_partition_roots(connection: psycopg.AsyncConnection[Any], settin
 
 
 async def slot_of(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any]) -> Slot | None:
-    """Return the slot, or None if it does not exist. Raises ConnectError if it has another database or plugin."""
+    """Return the slot, or None if it does not exist. Raises ConnectError if its database or plugin differs."""
     name = settings["slot.name"]
     row = await (
         await connection.execute(
@@ -265,7 +265,7 @@ async def slot_of(connection: psycopg.AsyncConnection[Any], settings: Mapping[st
 
 
 async def free_slot(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any]) -> Slot | None:
-    """Return the slot once it is not in use, or None if it does not exist. Raises RetriableError if it stays in use."""
+    """Wait until the slot is not in use, and return it; None if it does not exist. Raises RetriableError on timeout."""
     for _ in range(_LOOKS):
         slot = await slot_of(connection, settings)
         if slot is None or not slot.active:
@@ -314,7 +314,7 @@ async def flush_log(connection: psycopg.AsyncConnection[Any]) -> None:
     """Wait until the server's log up to now is on disk.
 
     A crash loses the log that is not on disk, even the part before a position or snapshot that the server has reported.
-    It then gives the transaction ids in this part to other transactions.
+    The restarted server gives the transaction ids in the lost part to other transactions.
     """
     async with connection.transaction():
         await connection.execute("SET LOCAL synchronous_commit = local")
@@ -324,9 +324,8 @@ async def flush_log(connection: psycopg.AsyncConnection[Any]) -> None:
 async def key_columns(connection: psycopg.AsyncConnection[Any], relation: Relation) -> list[str]:
     """Return the columns of the current key of a table (see `Table`), in order; none if the table is gone.
 
-    If columns of the key were renamed since the server streamed `relation`, returns the names that they had in it. This
-    is certain only if no column was added or dropped, or if the columns differ in nothing else; otherwise, returns the
-    current names.
+    If columns of the key were renamed since the server streamed `relation`, return their names in `relation`. These are
+    known only if no column was added or dropped, or if no other column differs. Otherwise, return the current names.
     """
     row = await (
         await connection.execute(

@@ -3,13 +3,13 @@
 The tables come in the order of their OIDs, because a table that is renamed meanwhile keeps its OID.
 
 An interrupted snapshot continues after the last row that it read of a table with a key; a table without a key is read
-again from its start. The rows are then newer than the slot, whose stream repeats the changes in between. `passes`
-tells which changes the rows contain already.
+again from its start. The rows are then newer than the slot, whose stream repeats the changes in between. `passes` finds
+the changes that the rows already contain.
 
 ALTER TABLE may rewrite a table whose rows were not read yet. The transaction sees none of the new rows, and the stream
 does not have them either, so the snapshot is interrupted and continues in a new transaction. The new transaction first
-locks the table that it reads next. So each transaction reads at least one table, even if all tables are rewritten again
-and again.
+locks the table that it reads next. Therefore, each transaction reads at least one table, even if all tables are
+rewritten again and again.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Snapshot:
         return Relation(table.oid, table.schema, table.name, "d", tuple(columns))
 
     async def _check_unchanged(self, table: Table) -> None:
-        """Raise TableChangedError if the open cursor reads another file than the transaction sees in the catalog.
+        """Raise TableChangedError if the open cursor reads a file other than the one in the transaction's catalog.
 
         The functions in the query return the table's current state, which cannot change before the transaction ends,
         because the cursor holds a lock.

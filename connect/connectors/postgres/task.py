@@ -2,7 +2,7 @@
 
 The source partition is {"server": topic.prefix}. An offset in the snapshot is {"snapshot": true, "lsn", "table", "oid",
 "key" or "done"}. The offset of a change is {"lsn": the transaction's commit position, "event": number of its changes
-that are done}, because transactions are streamed in the order of their commits. If a change becomes several records,
+already produced}, because transactions are streamed in the order of their commits. If a change becomes several records,
 the last of them has this offset, and the others have the offset before the change. After an interrupted snapshot, both
 kinds of offsets also have "passes", until the stream is past the last change that the snapshot may contain. Each offset
 has "system" and "timeline", which identify the log that it belongs to. The server may forget a transaction once its
@@ -45,7 +45,7 @@ _DROP_S: Final = 3.0
 """The longest time, in seconds, to find out whether the slot is needed, and to drop it."""
 
 _OWNER_ATTEMPTS: Final = 10
-"""The connection attempts before a slot without an offset is refused; an ending task may still drop the slot."""
+"""The number of connection attempts before a slot without an offset is refused. An ending task may still drop it."""
 
 
 class PostgresSourceTask(SourceTask):

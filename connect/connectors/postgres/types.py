@@ -50,7 +50,7 @@ def column_type(oid: int, modifier: int, settings: Mapping[str, Any]) -> ColumnT
 def placeholder_of(schema: Schema, text: str) -> Any:
     """Return the placeholder for a value that was not sent: the text, as bytes for a bytes column.
 
-    Raises DataError for a number, because null would be another value.
+    Raises DataError for a number, which has no placeholder: null would be a wrong value.
     """
     if schema.type is SchemaType.STRING:
         return text

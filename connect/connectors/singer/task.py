@@ -1,7 +1,7 @@
 """`SingerSourceTask`: turns the messages of a Singer tap into records.
 
 The source partition is {"tap": name}, and the offset is {"state": the JSON of the tap's last state message}. A state
-means that all records before it are complete. Therefore, the records between two states form one batch. With
+message says that all records before it are complete. Therefore, the records between two states form one batch. With
 transaction.boundary=connector, they form one transaction of several batches, which is committed together with the
 second state.
 """
@@ -116,7 +116,7 @@ class SingerSourceTask(SourceTask):
         return records
 
     def _part(self) -> list[SourceRecord]:
-        """Return the pending records except the last, which is kept: it is returned together with the next state."""
+        """Return the pending records except the last, which is kept and returned together with the next state."""
         messages, self._pending = self._pending[:-1], self._pending[-1:]
         self._handed_over += len(messages)
         return [self._record(message, None) for message in messages]

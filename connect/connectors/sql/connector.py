@@ -56,7 +56,7 @@ class SqlSourceConnector(SourceConnector):
             threading.Thread(target=self._watch, name="tables", daemon=True).start()
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """Return the settings of tasks with about the same number of tables each; a single task for a query."""
+        """Return the settings of tasks that have about the same number of tables, or of a single task for a query."""
         if self._values["query"]:
             return [dict(self.config)]
         tables = self._tables()

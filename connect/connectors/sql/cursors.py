@@ -76,7 +76,8 @@ class IncrementalCursor:
         """Return a batch that does not end between rows with equal positions.
 
         The last group of rows with equal positions may be incomplete. The batch is the rows before this group. If there
-        are none, it is the whole group, which is read again. Raises ConnectError if the group is too large.
+        are no such rows, the batch is the whole group, which is read again. Raises ConnectError if the group is too
+        large.
         """
         last = rows[-1].position
         earlier = [row for row in rows if row.position != last]

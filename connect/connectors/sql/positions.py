@@ -1,4 +1,4 @@
-"""Encodes positions in a table as values of source offsets, which are numbers and strings.
+"""Encodes positions in a table as values of source offsets, which must be numbers or strings.
 
 Numbers of up to 64 bits and strings are written unchanged. Values of other types are written with the type's name:
 datetime(2026-01-02T03:04:05.678901).

@@ -1,4 +1,4 @@
-"""`Source`: a table or a query whose rows have an order, so that a position tells which rows were read."""
+"""`Source`: a table or a query whose rows have an order, so that a position defines which rows have been read."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def has_time_zone(connection: sa.Connection, source: Source) -> bool | None:
 
 
 def before_now(connection: sa.Connection, timestamp: Any, delay_ms: int, zone: ZoneInfo, *, zoned: bool) -> Any:
-    """Return the condition that a timestamp is older than the database's clock minus a delay.
+    """Return the condition that a timestamp is older than the current time of the database minus a delay.
 
     Timestamps without a time zone (not `zoned`) are in `zone`. Rows with the current time are left for a later poll,
     because other rows with the same timestamp may still be written.

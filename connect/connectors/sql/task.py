@@ -134,7 +134,7 @@ class Reading:
         self.due = time.monotonic() + wait_s if self.whole else 0.0  # a pass without an order is read to its end
 
     def forget(self) -> None:
-        """Restart the reading after the last row that was returned."""
+        """Restart reading after the last row that was returned."""
         self.close()
         self._cursor = None
 

@@ -204,7 +204,7 @@ def _decimal_type(scale: int | None, decimals: str) -> tuple[Schema, Callable[[A
 
 
 def _is_binary(kind: sa.types.TypeEngine[Any]) -> bool:
-    """Return whether values are bytes. BINARY and MySQL's BLOBs are not subclasses of LargeBinary."""
+    """Return whether values are bytes. BINARY and MySQL's BLOBs are, too, but do not derive from LargeBinary."""
     try:
         return kind.python_type is bytes
     except NotImplementedError:
