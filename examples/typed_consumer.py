@@ -1,4 +1,4 @@
-"""A consumer of objects: orders arrive as dataclasses, and records that are no orders are set aside.
+"""A consumer of objects: orders arrive as dataclasses, and records that are not orders are set aside.
 
 Shows   A Consumer with deserializers, so that type checkers know the fields of `record.value`. A record that cannot be
         deserialized is written to another topic as it was read, and then skipped.
