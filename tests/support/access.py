@@ -47,7 +47,7 @@ def rule(
 def without_requirements(monkeypatch: pytest.MonkeyPatch, api: str) -> None:
     """Take the row of an API out of the table, for brokers that start from now on.
 
-    The table itself stays, because the order of its rows is that of the documentation.
+    The brokers get a copy of the table without this row. The table itself, which the documentation lists, is unchanged.
     """
     rows = {name: row for name, row in REQUIREMENTS.items() if name != api}
     monkeypatch.setattr(authorization, "REQUIREMENTS", rows)

@@ -59,7 +59,7 @@ class Rest:
         return answer
 
     async def until(self, path: str, wanted: Callable[[Any], bool]) -> Any:
-        """Send GET requests, after each news of the status topic, until the response satisfies `wanted`; return it."""
+        """Send a GET request whenever the status topic changes, until the response satisfies `wanted`; return it."""
         answer = None
         try:
             async with asyncio.timeout(ANSWER_S):

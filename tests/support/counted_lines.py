@@ -1,6 +1,6 @@
 """Counts the lines of Python that a turn of the event loop, or a slice of work, executes.
 
-A line counts each time it runs, also in a comprehension.
+A line counts each time it runs, even in a comprehension.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ResultT = TypeVar("ResultT")
 
 
 def counter() -> tuple[Callable[[], int], Any]:
-    """Return a function that returns the lines since its last call, and the trace function that counts them.
+    """Return a function that returns the number of lines since its last call, and the trace function that counts.
 
     The trace function is as simple as possible, because most of a test's time is spent in it.
     """
@@ -80,7 +80,7 @@ class CountedList(list[Any]):
 
 
 def count_items(message: Any) -> Any:
-    """Replace the long lists of a message, and of the messages in them, by ones whose items count."""
+    """Replace the long lists of a message, and of the messages in them, by lists whose items count."""
     for field in message.fields:
         value = getattr(message, field.name)
         if isinstance(value, list):
@@ -123,7 +123,7 @@ async def lines_of_longest_turn(broker: BrokerNode, request: Request[Any], versi
 
 
 class Lines:
-    """Counts the lines of Python that are executed, in all and in the longest turn of the event loop."""
+    """Counts the lines of Python that are executed, in total and in the longest turn of the event loop."""
 
     def __init__(self) -> None:
         self.all = 0

@@ -204,7 +204,7 @@ def _supervise(connection: socket.socket) -> None:
 
 
 def _run(arguments: list[str], environment: dict[str, str], directory: str) -> NoReturn:
-    """Run a command and end the process like Python itself, but without freeing all objects, which takes long."""
+    """Run a command and end the process like Python itself, but without freeing all objects, which would take long."""
     from oncelog.cli.main import main
 
     os.chdir(directory)

@@ -1,7 +1,7 @@
 """The coordinator that keeps a group's claims, on ports that a test drives, beside a real group coordinator.
 
 Claims and group-aware initialisation are real. The coordinators of transactional ids are simulated: a test opens their
-transactions, delays the end of these, and sees which producers were fenced on whose request.
+transactions, delays their ends, and sees which producers were fenced on whose request.
 """
 
 from __future__ import annotations
@@ -279,6 +279,6 @@ class GroupAwareWorld:
         self.world.end(self.homes.ids[transactional_id].producer_id, commit=commit)
 
     def in_force(self, group: str = GROUP) -> dict[TopicPartition, tuple[str, int]]:
-        """Return which (transactional id, generation) the group coordinator lets commit each partition."""
+        """Return, for each partition, the (transactional id, generation) that the group coordinator lets commit it."""
         claims: dict[TopicPartition, Claim] = dict(self.world.coordinator._claims.of_group(group))
         return {partition: (claim.transactional_id, claim.generation_id) for partition, claim in claims.items()}

@@ -25,7 +25,7 @@ def _late(producer_id: int, epoch: int) -> bytes:
 
 @asynccontextmanager
 async def broker_where_transactions_hang(directory: Path, *, kafka: bool) -> AsyncIterator[tuple[str, Hang]]:
-    """Yield the address of a broker, and the function that lets a transaction hang there."""
+    """Yield the address of a broker, and a function that makes a transaction hang there."""
     if not kafka:
         async with BrokerNode(directory, logging_level="error") as broker:
 

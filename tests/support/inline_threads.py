@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class PowerCut(BaseException):
-    """The machine is off: nothing more happens."""
+    """Raised at the operation at which the power fails. After it, nothing more happens."""
 
 
 class InlineThreads(Threads):
@@ -47,7 +47,10 @@ class InlineThreads(Threads):
 
 
 class PowerFailure:
-    """The power fails at operation `after` (None: never) of `fs`, and `failed` is set. `count`: those that happened."""
+    """Lets the power fail at operation `after` (None: never) of `fs`, and then sets `failed`.
+
+    `count` is the number of operations that have been executed.
+    """
 
     def __init__(self, fs: FaultyFileSystem, after: int | None) -> None:
         self.count = 0

@@ -23,7 +23,7 @@ TURNS = 200
 
 
 async def turns(count: int = TURNS) -> None:
-    """Let the event loop, on which the jobs of `InlineThreads` run, do what is due."""
+    """Let the event loop execute what is due, including the jobs of `InlineThreads`."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -32,7 +32,7 @@ async def turns(count: int = TURNS) -> None:
 async def journaled(
     fs: FaultyFileSystem, *topics: str, size: int = SIZE, threads: InlineThreads | None = None
 ) -> AsyncIterator[LogManager]:
-    """A manager whose journal is ready, with partitions whose names are on disk."""
+    """Run a manager whose journal is ready, with partitions whose names are on disk."""
     manager = new_manager(fs, threads=threads or InlineThreads(), journal_bytes=size)
     await manager.start()
     assert manager._journal is not None
@@ -64,7 +64,7 @@ async def round_of(manager: LogManager, *topics: str, value: str = "value") -> N
 
 @contextmanager
 def syncs(fs: FaultyFileSystem) -> Iterator[Counter[str]]:
-    """Count the syncs by the last part of the path's directory, those of the journal as "journal"."""
+    """Count the syncs by the directory of the partition; those of journal files count as "journal"."""
     counted: Counter[str] = Counter()
 
     def count(operation: str, path: str) -> None:
@@ -81,19 +81,19 @@ def journal_files(fs: FaultyFileSystem) -> list[str]:
 
 
 def batches_in(fs: FaultyFileSystem, name: str) -> tuple[Batch, ...]:
-    """The batches in a file of the journal."""
+    """Return the batches in a file of the journal."""
     return decode_file(bytes(fs._get(f"/data/{name}").data)).batches
 
 
 def power_fails(fs: FaultyFileSystem, manager: LogManager) -> None:
-    """The power fails, and takes all that was not synced."""
+    """Let the power fail. Everything that was not synced is lost."""
     manager.abandon()
     fs.before = None
     fs.crash(LosesAll())
 
 
 def after_power_failed(fs: FaultyFileSystem, manager: LogManager, seed: int = 1) -> LogManager:
-    """The directory opened again after the power has failed."""
+    """Let the power fail, and return a manager that opens the directory again."""
     manager.abandon()
     fs.before = None
     fs.crash(random.Random(seed))
@@ -107,7 +107,7 @@ def reopened(fs: FaultyFileSystem) -> LogManager:
 
 
 def failing(operation: str, part: str, number: int, *, times: int = 1) -> Callable[[str, str], None]:
-    """Let an operation on paths that contain `part` fail so many times."""
+    """Return a fault: the operation fails on paths that contain `part`, at the first `times` calls."""
     left = [times]
 
     def fail(name: str, path: str) -> None:
@@ -119,7 +119,7 @@ def failing(operation: str, part: str, number: int, *, times: int = 1) -> Callab
 
 
 def all_of(*faults: Callable[[str, str], None]) -> Callable[[str, str], None]:
-    """Several faults at the same time."""
+    """Return a fault that consists of several faults."""
 
     def fail(name: str, path: str) -> None:
         for fault in faults:
@@ -129,12 +129,12 @@ def all_of(*faults: Callable[[str, str], None]) -> Callable[[str, str], None]:
 
 
 def full_for(part: str) -> Callable[[str, str], None]:
-    """No space for paths that contain `part`, nor for files that are replaced."""
+    """Return a fault: there is no space for paths that contain `part`, nor for files that are replaced."""
     return all_of(*(failing("write", one, errno.ENOSPC, times=1000) for one in (part, ".tmp")))
 
 
 class LosesAll(random.Random):
-    """Given to `FaultyFileSystem.crash`: nothing is left that was not synced."""
+    """If `FaultyFileSystem.crash` gets this object, everything that was not synced is lost."""
 
     def choice(self, seq: Any) -> Any:
         return "lost"

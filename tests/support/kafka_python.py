@@ -1,4 +1,4 @@
-"""Marks of tests that use kafka-python, which sometimes leaves a socket open when a client is closed.
+"""Marks for tests that use kafka-python, which sometimes leaves a socket open when a client is closed.
 
 The garbage collector then finds the socket in any later test of the same process, and its warning fails that test.
 """

@@ -112,7 +112,7 @@ class PostgresServer:
             return list(cursor.fetchall()) if cursor.description else []
 
     def _unprivileged(self, directory: Path) -> list[str]:
-        """Return a command prefix that runs commands as another user than root, whom PostgreSQL refuses.
+        """Return a command prefix that runs commands as a user other than root, because PostgreSQL refuses root.
 
         The other user becomes the owner of the directory.
         """

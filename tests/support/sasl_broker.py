@@ -1,4 +1,4 @@
-"""A broker of few words that checks logins: ApiVersions, SaslHandshake, SaslAuthenticate, Metadata.
+"""A minimal broker that checks logins. It serves ApiVersions, SaslHandshake, SaslAuthenticate and Metadata.
 
 It closes a connection that sends another request before or between the messages of a login, as Apache Kafka does.
 """
@@ -46,7 +46,7 @@ class Session:
         self.under_way = False
 
     def login(self, message: bytes) -> bytes:
-        """Take a message of the mechanism and return the broker's; sets `under_way` to False at the end."""
+        """Take a message of the mechanism, and return the broker's answer. Sets `under_way` to False at the end."""
         if self.mechanism == "PLAIN":
             _, name, password = message.decode().split("\0")
             if self.broker.users.get(name) != password:

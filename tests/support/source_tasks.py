@@ -17,7 +17,7 @@ from oncelog.connect.worker.task_context import TaskContext
 
 
 class Offsets:
-    """Committed offsets as JSON, like in the offsets topic."""
+    """Committed offsets as JSON, as in the offsets topic."""
 
     def __init__(self) -> None:
         self.known: dict[str, str] = {}

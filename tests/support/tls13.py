@@ -59,7 +59,7 @@ class Tls13:
         return self._record(content + _DATA)
 
     def key_updates(self, count: int) -> bytes:
-        """Return `count` records of which each changes the client's key."""
+        """Return `count` records, each of which changes the client's key."""
         records = []
         for _ in range(count):
             records.append(self._record(_KEY_UPDATE + _HANDSHAKE))

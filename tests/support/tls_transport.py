@@ -41,7 +41,7 @@ class Wire(asyncio.Transport):
 class Full(asyncio.BufferedProtocol):
     """A TLS protocol that pauses reading when it has `most` bytes more than its reader has taken.
 
-    `pieces` are the bytes that it got at once.
+    `pieces` has the bytes of each delivery.
     """
 
     def __init__(self, wire: Wire, most: int) -> None:

@@ -74,7 +74,7 @@ class JavaWorker:
     async def end(self, number: int = signal.SIGTERM) -> int:
         """End the process with a signal, and return its exit code.
 
-        Kafka Connect 4.1 does not always end by SIGTERM: its own shutdown hook and the one of Jetty run side by side,
+        Kafka Connect 4.1 does not always end on SIGTERM: its own shutdown hook and the one of Jetty run concurrently,
         and if Jetty's is first, Connect's waits in `Server.join` forever. Such a process is killed after `STOP_S`.
         """
         process, self._process = self._process, None

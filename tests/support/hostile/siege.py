@@ -53,7 +53,7 @@ class Outcome:
 
 
 class Siege:
-    """The broker and the neighbour. `settings` are texts `name=value`.
+    """The broker and the neighbour. `settings` are strings of the form `name=value`.
 
     With `sasl`, the broker has a second listener at `sasl_address`, with PLAIN and SCRAM and ten users, user-0 to
     user-9. With `tls`, it has another one at `tls_address`. With `oauth`, it has one with OAUTHBEARER at

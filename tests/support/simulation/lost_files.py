@@ -77,8 +77,8 @@ class Loss:
 def remove_indexes(fs: FaultyFileSystem, rng: Random) -> None:
     """Remove random index files, even if they are in use.
 
-    Of a segment, either all of them are removed, or its checksums stay: a segment without checksums and without a
-    transaction index is one that Apache Kafka wrote, and has no aborted transactions.
+    Either all index files of a segment are removed, or its checksums stay. The broker takes a segment without checksums
+    and without a transaction index for one that Apache Kafka wrote and that has no aborted transactions.
     """
     share = rng.choice((0.2, 1.0))
     for directory in _partitions(fs):

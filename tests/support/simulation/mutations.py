@@ -1,4 +1,4 @@
-"""Define deliberate bugs: each one removes a safeguard from the broker, or refuses what is valid. Histories find all.
+"""Define deliberate bugs, which remove a safeguard of the broker or refuse what is valid. Histories find all of them.
 
 Two checks are not among them, because safety does not depend on them: that an older generation may not initialise, and
 that a fenced id without an open transaction gets a new epoch. Without either check, the group or the claim refuses the

@@ -787,7 +787,7 @@ class World:
 
 
 def _unless_the_power_failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report an error of the event loop, unless it is of a task in whose middle the power failed."""
+    """Report an error of the event loop, unless it comes from a task during which the power failed."""
     if not isinstance(context.get("exception"), PowerCut):
         loop.default_exception_handler(context)
 
