@@ -1,9 +1,9 @@
 """Define the broker's settings in one table, with Kafka's names and defaults for every setting that Kafka has too.
 
 Where a single node cannot satisfy Kafka's default (replication factors, in-sync replicas), the default here is 1, and
-any other value is refused with the setting's name. Settings of Kafka that have no meaning for this broker (thread
-counts, replica fetchers, controller quorum) are accepted and reported, so that an existing server.properties can be
-tried unchanged.
+any other value is refused with an error that names the setting. Settings of Kafka that have no meaning for this broker
+(thread counts, replica fetchers, controller quorum) are accepted and reported, so that an existing server.properties
+can be tried unchanged.
 """
 
 from __future__ import annotations
@@ -234,9 +234,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         [],
         problem_of_items,
         doc="The addresses that the broker tells clients to connect to, at most one for each name in `listeners`. A"
-        " client learns the address of the listener that it has connected to. For a listener without such an"
-        " address, clients learn its host in `listeners` or, if that means all interfaces, the address to which they"
-        " have connected.",
+        " client learns the address of the listener that it has connected to. If a listener has no address here,"
+        " clients learn its host in `listeners` or, if that means all interfaces, the address to which they have"
+        " connected.",
     )
     listener_security_protocol_map: list[str] = text_list(
         [],
@@ -250,7 +250,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         doc="The address on which the broker answers `GET /metrics`, for Prometheus, and `GET /health`, as host:port,"
         " http://host:port or https://host:port. TLS uses the settings of a listener with the name METRICS, such as"
         " listener.name.metrics.ssl.keystore.location. An empty host means 127.0.0.1, or all interfaces if clients"
-        " must authenticate. Empty: none.",
+        " must authenticate. Empty: it answers neither.",
     )
     metrics_users_location: str = text(
         "",
@@ -266,7 +266,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     metrics_health_public: bool = boolean(
         True,
         doc="Whether the broker answers `GET /health` from clients without credentials, with the status but without the"
-        " reason. Has no effect without metrics.users.location and metrics.bearer.token.location.",
+        " reason. Has no effect unless metrics.users.location or metrics.bearer.token.location is set.",
     )
     health_flush_max_ms: int = integer(
         30000,
@@ -471,8 +471,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     min_insync_replicas: int = integer(
         1,
         at_least(1),
-        doc="Accepted without effect. A number above the number of replicas is treated as that number, and a"
-        " partition has one replica.",
+        doc="Accepted without effect. A number above the number of replicas is treated as the number of"
+        " replicas, which is always 1.",
         dynamic=True,
     )
     auto_create_topics_enable: bool = boolean(
@@ -559,8 +559,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     durability: str = text(
         "flush",
         choices=("flush", "os"),
-        doc="When data counts as written. flush: acks=all responses are sent, and consumers see records, after"
-        " fdatasync. os: after the write to the operating system's page cache.",
+        doc="When data counts as written, so that acks=all responses are sent and consumers see the records. flush:"
+        " after fdatasync. os: after the write to the operating system's page cache.",
     )
     log_reserve_bytes: int = long(
         67108864,
@@ -783,7 +783,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         5000, at_least(1), doc="The longest time in ms that an offset commit waits for the disk."
     )
     offsets_load_buffer_size: int = integer(
-        5242880, at_least(1), doc="The bytes that are read at once when offsets are loaded."
+        5242880, at_least(1), doc="The number of bytes that are read at once when offsets are loaded."
     )
     offsets_retention_minutes: int = integer(
         10080, at_least(1), doc="The time in minutes for which the offsets of an empty group are kept."
@@ -851,7 +851,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         104857600, at_least(1024), doc="The segment size of __transaction_state in bytes."
     )
     transaction_state_log_load_buffer_size: int = integer(
-        5242880, at_least(1), doc="The bytes that are read at once when __transaction_state is loaded."
+        5242880, at_least(1), doc="The number of bytes that are read at once when __transaction_state is loaded."
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = integer(
         10000, at_least(1), doc="The time in ms between two searches for transactions that have timed out."
@@ -862,8 +862,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     expiry_clock_settle_ms: int = long(
         600000,
         at_least(0),
-        doc="The time in ms for which a wall clock that has jumped ahead must stay there before offsets and"
-        " transactional ids expire by this clock. 0: at once, as in Kafka. Not a setting of Kafka.",
+        doc="The time in ms for which a wall clock that has jumped ahead must stay ahead before offsets and"
+        " transactional ids expire by this clock. 0: they expire at once, as in Kafka. Not a setting of Kafka.",
     )
     transaction_partition_verification_enable: bool = boolean(
         True,
@@ -938,8 +938,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     audit_log_max_lines_per_second: int = integer(
         10,
         at_least(0),
-        doc="The maximum number of lines per second that one client causes in the audit log by records of one kind, on"
-        " average over ten seconds. Further lines are suppressed and counted. 0: no limit.",
+        doc="The maximum number of audit log lines per second for one client and one kind of record, on average over"
+        " ten seconds. Further lines are suppressed and counted. 0: no limit.",
     )
 
     def check(self) -> None:
@@ -1085,7 +1085,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         return None
 
     def take(self, name: str, value: Any) -> None:
-        """Set one value, which may belong to one listener."""
+        """Set one value, for the whole broker or for one listener."""
         if name.startswith(LISTENER_PREFIX):
             self.overrides[name] = value
         else:
@@ -1172,8 +1172,8 @@ def read_toml(file: Path) -> dict[str, object]:
 def from_environment(environment: Mapping[str, str]) -> dict[str, object]:
     """Return the settings in environment variables.
 
-    A variable's name is ONCELOG_ followed by the setting's name in upper snake case. Raises ConfigError
-    for a variable whose name is not that of a setting.
+    A variable's name is ONCELOG_ followed by the setting's name in upper snake case. Raises ConfigError if a variable's
+    name matches no setting.
     """
     found: dict[str, object] = {}
     for variable, value in environment.items():

@@ -113,7 +113,7 @@ class Exchange:
         """The handler's return value, until the coroutine that awaits it has begun."""
 
     def give_up(self) -> None:
-        """Close the handler's return value, because the coroutine to await it was cancelled before it began."""
+        """Close the handler's return value: the coroutine that should await it was cancelled before it began."""
         if self.unawaited is not None:
             self.unawaited.close()
 
@@ -386,7 +386,7 @@ class Dispatcher:
         return cast(Answer, reply)
 
     async def _made(self, exchange: Exchange, reply: Reply) -> Outcome:
-        """Run a handler's steps to their answer, and encode the response if it is large."""
+        """Run a handler's steps until they return the answer, and encode the response if it is large."""
         try:
             while isinstance(reply, (Coroutine, GeneratorType)):
                 reply = await (reply if isinstance(reply, Coroutine) else run_in_slices(reply))
@@ -560,7 +560,7 @@ def _at_once(response: Response) -> Steps[Response | None]:
 
 
 def _extension_is_off(request: Request[Any], version: int) -> KafkaError | None:
-    """Return the error of a request that carries extension fields although the extension is off, or None."""
+    """Return the error for a request that carries extension fields although the extension is off, else None."""
     if not carries_extension(request, version):
         return None
     problem = "The feature group.aware.transaction is off. Set inter.broker.protocol.version to 4.1 to use it."

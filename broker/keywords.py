@@ -100,8 +100,8 @@ class BrokerKeywords(TypedDict, total=False):
     recently found to be right does not wait. Not a setting of Kafka.
     """
     sasl_server_max_waiting_logins_per_ip: int
-    """The maximum number of logins that wait for the check of their password or token and come from one address.
-    The addresses take turns. An IPv6 address is counted as its /64 network. Not a setting of Kafka.
+    """The maximum number of logins from one address that wait for the check of their password or token. The
+    addresses take turns. An IPv6 address is counted as its /64 network. Not a setting of Kafka.
     """
     scram_max_users: int
     """The maximum number of users with SCRAM credentials, because all of them are kept in memory. Credentials of
@@ -173,8 +173,8 @@ class BrokerKeywords(TypedDict, total=False):
     """
     advertised_listeners: str | Iterable[str]
     """The addresses that the broker tells clients to connect to, at most one for each name in `listeners`. A client
-    learns the address of the listener that it has connected to. For a listener without such an address, clients
-    learn its host in `listeners` or, if that means all interfaces, the address to which they have connected.
+    learns the address of the listener that it has connected to. If a listener has no address here, clients learn
+    its host in `listeners` or, if that means all interfaces, the address to which they have connected.
     """
     listener_security_protocol_map: str | Iterable[str]
     """The protocol of each listener name, as NAME:PROTOCOL. The names of the protocols PLAINTEXT, SSL,
@@ -184,7 +184,7 @@ class BrokerKeywords(TypedDict, total=False):
     """The address on which the broker answers `GET /metrics`, for Prometheus, and `GET /health`, as host:port,
     http://host:port or https://host:port. TLS uses the settings of a listener with the name METRICS, such as
     listener.name.metrics.ssl.keystore.location. An empty host means 127.0.0.1, or all interfaces if clients must
-    authenticate. Empty: none.
+    authenticate. Empty: it answers neither.
     """
     metrics_users_location: str
     """The file with the users who may read the metrics, by HTTP basic authentication. Each line consists of a name,
@@ -197,7 +197,7 @@ class BrokerKeywords(TypedDict, total=False):
     """
     metrics_health_public: bool
     """Whether the broker answers `GET /health` from clients without credentials, with the status but without the
-    reason. Has no effect without metrics.users.location and metrics.bearer.token.location.
+    reason. Has no effect unless metrics.users.location or metrics.bearer.token.location is set.
     """
     health_flush_max_ms: int
     """The longest time in ms that a flush to disk may take before `GET /health` is answered with 503."""
@@ -314,8 +314,8 @@ class BrokerKeywords(TypedDict, total=False):
     default_replication_factor: int
     """The number of replicas of a topic. Must be 1, or -1 for the default, because there is a single node."""
     min_insync_replicas: int
-    """Accepted without effect. A number above the number of replicas is treated as that number, and a partition has
-    one replica.
+    """Accepted without effect. A number above the number of replicas is treated as the number of replicas, which is
+    always 1.
     """
     auto_create_topics_enable: bool
     """Whether a topic is created when a client requests its metadata."""
@@ -354,8 +354,8 @@ class BrokerKeywords(TypedDict, total=False):
     log_dirs: str
     """The path of the data directory."""
     durability: Literal["flush", "os"]
-    """When data counts as written. flush: acks=all responses are sent, and consumers see records, after fdatasync.
-    os: after the write to the operating system's page cache.
+    """When data counts as written, so that acks=all responses are sent and consumers see the records. flush: after
+    fdatasync. os: after the write to the operating system's page cache.
     """
     log_reserve_bytes: int
     """The disk space in bytes that is kept free for transaction markers and internal topics. Produce is refused
@@ -494,7 +494,7 @@ class BrokerKeywords(TypedDict, total=False):
     offsets_commit_timeout_ms: int
     """The longest time in ms that an offset commit waits for the disk."""
     offsets_load_buffer_size: int
-    """The bytes that are read at once when offsets are loaded."""
+    """The number of bytes that are read at once when offsets are loaded."""
     offsets_retention_minutes: int
     """The time in minutes for which the offsets of an empty group are kept."""
     offsets_retention_check_interval_ms: int
@@ -534,14 +534,14 @@ class BrokerKeywords(TypedDict, total=False):
     transaction_state_log_segment_bytes: int
     """The segment size of __transaction_state in bytes."""
     transaction_state_log_load_buffer_size: int
-    """The bytes that are read at once when __transaction_state is loaded."""
+    """The number of bytes that are read at once when __transaction_state is loaded."""
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int
     """The time in ms between two searches for transactions that have timed out."""
     transaction_remove_expired_transaction_cleanup_interval_ms: int
     """The time in ms between two searches for transactional ids that have expired."""
     expiry_clock_settle_ms: int
-    """The time in ms for which a wall clock that has jumped ahead must stay there before offsets and transactional
-    ids expire by this clock. 0: at once, as in Kafka. Not a setting of Kafka.
+    """The time in ms for which a wall clock that has jumped ahead must stay ahead before offsets and transactional
+    ids expire by this clock. 0: they expire at once, as in Kafka. Not a setting of Kafka.
     """
     transaction_partition_verification_enable: bool
     """Whether the broker checks that a transactional batch belongs to an ongoing transaction (KIP-890)."""
@@ -585,6 +585,6 @@ class BrokerKeywords(TypedDict, total=False):
     Empty: the audit log is part of the broker's log.
     """
     audit_log_max_lines_per_second: int
-    """The maximum number of lines per second that one client causes in the audit log by records of one kind, on
-    average over ten seconds. Further lines are suppressed and counted. 0: no limit.
+    """The maximum number of audit log lines per second for one client and one kind of record, on average over ten
+    seconds. Further lines are suppressed and counted. 0: no limit.
     """

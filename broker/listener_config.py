@@ -1,4 +1,4 @@
-"""Read the addresses of the broker's listeners from its settings, with the rules of Kafka.
+"""Read the addresses of the broker's listeners from its settings, by Kafka's rules.
 
 `listeners` names each listener and the address to bind. `listener.security.protocol.map` gives each name a protocol,
 and `advertised.listeners` the address that clients connect to. A client learns only addresses of the listener that it
@@ -161,7 +161,7 @@ def read_listeners(
 
 
 def check_text(setting: str, text: str) -> None:
-    """Raise ConfigError if `text`, from this setting, cannot be sent to clients as a string of the protocol."""
+    """Raise ConfigError if `text`, a value of `setting`, cannot be sent to clients as a string of the protocol."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:

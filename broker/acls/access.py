@@ -44,7 +44,7 @@ class Access(Protocol):
         """Return whether the client may execute the operation. The audit log omits a denial if `quiet` is true."""
 
     def allows_on_any(self, operation: AclOperation, resource_type: AclResourceType) -> Steps[bool]:
-        """Return, in steps, whether the client may execute the operation on any possible resource (KIP-679)."""
+        """Return, in steps, whether the client may execute the operation on some possible resource (KIP-679)."""
 
     def require(self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> None:
         """Raise KafkaError with the resource type's error code unless the client may execute the operation."""

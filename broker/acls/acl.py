@@ -1,4 +1,4 @@
-"""Define an access rule, `Acl`, and a filter of rules, `AclFilter`, with the numbers of the Kafka protocol."""
+"""Define an access rule, `Acl`, and a filter of rules, `AclFilter`. Their numbers are those of the Kafka protocol."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from ...protocol.access_rules import AclOperation, AclResourceType, PatternType, Permission
 
 WILDCARD: Final = "*"
-"""The wildcard: as the name of a literal pattern it means every resource, as a host every host."""
+"""The wildcard: as the name of a literal pattern it means every resource, and as a host it means every host."""
 
 EVERY_USER: Final = "User:*"
 """The principal of a rule that applies to every client, regardless of the type of the client's principal."""
@@ -17,7 +17,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class Acl(NamedTuple):
-    """One rule: `principal` (`User:alice`) may, or may not, execute `operation` on the matching resources from `host`.
+    """One rule: allow or deny that `principal` (`User:alice`) executes `operation` on matching resources from `host`.
 
     The values of the enumerations are defined in `protocol/access_rules.py`.
     """

@@ -1,8 +1,7 @@
 """Keep all access rules so that the rules for a resource are found at a cost that does not grow with their number.
 
-Literal rules are found by their name. Prefixed rules are found by one lookup for each length of a prefix. The rules of
-one pattern are divided by principal and host, so that a pattern with rules for many clients is evaluated as fast as
-others.
+Literal rules are found by the resource's name. Prefixed rules are found by one lookup for each prefix length. The rules
+of one pattern are grouped by principal and host, so a pattern with rules for many clients takes no longer than others.
 """
 
 from __future__ import annotations
@@ -137,7 +136,7 @@ class AclIndex:
         return 1 + self.most_lengths // 8
 
     def candidates(self, wanted: AclFilter) -> Steps[list[Acl]]:
-        """Return, in steps, the rules that a filter can match: those for its resource or principal, else all.
+        """Return, in steps, the rules that a filter can match: all, or those for the resource or principal it names.
 
         The caller must still check each of these rules with the filter. A rule may have been removed between the steps.
         """

@@ -1,4 +1,4 @@
-"""Decide whether a client may execute an operation, with the rules of Kafka's StandardAuthorizer.
+"""Decide whether a client may execute an operation, by the rules of Kafka's StandardAuthorizer.
 
 The first of these rules that applies decides:
 
@@ -58,7 +58,7 @@ OPERATIONS: Final = {
 
 
 class Decision(NamedTuple):
-    """Whether an operation is allowed, and the rule that decides: an ACL or, if none does, the reason in words.
+    """Whether an operation is allowed, and the `rule` that decided: an ACL or, if no ACL decided, the reason in words.
 
     `str(rule)` is text for an audit log.
     """
@@ -158,7 +158,7 @@ class Authorizer:
     def _decide_by_resource_type(
         self, principal: str, host: str, operation: AclOperation, resource_type: AclResourceType
     ) -> Steps[Decision]:
-        """Decide with the rules at the time of the call.
+        """Decide by the rules as they are at the time of the call.
 
         The prefixes of DENY rules are sorted, and one binary search per ALLOW rule finds the only prefix that can
         dominate the rule. Comparing each ALLOW rule with each DENY rule would take too long.
@@ -205,7 +205,7 @@ class Authorizer:
 def _shortest(prefixes: list[str]) -> Steps[list[str]]:
     """Return, sorted, the prefixes that do not begin with another one of `prefixes`.
 
-    A name can begin with at most one of these prefixes: the last one that does not sort after the name.
+    A name can begin with at most one of the returned prefixes: the last one that does not sort after the name.
     """
     shortest: list[str] = []
     for prefix in (yield from ordered(prefixes)):

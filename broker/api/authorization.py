@@ -6,7 +6,7 @@ directly, so that access control costs nothing where it is off.
 A requirement applies either to the whole request, which fails if it is denied, or to the items of an array. If it
 applies to items, the handler gets a copy of the request with the allowed items, and the errors of the other items are
 added to the response. If no item is allowed, the handler runs only if its response has an error code for the whole
-request, as OffsetDelete's response does. If the handler fails as a whole, the allowed items get its error.
+request, as OffsetDelete's response does. If the handler raises an error, all allowed items get that error.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def cluster_operations(access: Access) -> int:
 
 
 def guarded(api: HandledApi) -> HandledApi:
-    """Return the API with a handler that receives only requests and items that the client may use."""
+    """Return the API with a handler that receives only the requests and items that the client is allowed to send."""
     rows = REQUIREMENTS.get(api_name(api.key))
     if rows is None:
         return replace(api, handle=_for_super_users(api.handle))

@@ -23,7 +23,7 @@ from .topic_creation import checked_config
 
 
 class EditedConfigs(Protocol):
-    """A copy of the settings of one resource, which a request edits."""
+    """The copy of one resource's settings that a request edits."""
 
     configs: dict[str, str]
     """The resource's own settings, as text by name."""
@@ -119,7 +119,8 @@ def _change_broker(
         if not broker.config.dynamic_configs_enable:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"{name} cannot be changed while the broker is running, because dynamic.configs.enable is false.",
+                f"{name} cannot be changed while the broker is running, because dynamic.configs.enable is false. Change"
+                " it in the broker's configuration, and restart the broker.",
             )
         try:
             dynamic_setting(name).check_items(text)

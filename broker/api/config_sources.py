@@ -56,8 +56,8 @@ Synonym: TypeAlias = tuple[str, str | None, ConfigSource]
 class ConfigRow:
     """The current value of one setting.
 
-    `synonyms` are the (name, value, source) of every setting that could provide the value; the first one is in effect.
-    The value of a secret (`is_secret`) is None.
+    `synonyms` has (name, value, source) of every setting that could provide the value; the first one is in effect. The
+    value of a secret (`is_secret`) is None.
     """
 
     name: str
@@ -84,11 +84,11 @@ def describe_topic(broker: BrokerServices, effective: TopicConfig) -> list[Confi
 
 
 def _broker_synonyms(broker: BrokerServices, names: Sequence[str]) -> list[Synonym]:
-    """Return the values that one of these settings of the broker can have, the one in effect first.
+    """Return the values that the broker setting `names[0]` could have, the one in effect first.
 
-    `names` are a setting and the coarser ones that it falls back to, most specific first. As in Kafka the list begins
-    with `names[0]`. It is empty if `names[0]` neither was set nor has a default, even if a coarser setting, for example
-    one in hours, was set.
+    `names` are a setting and the coarser ones that it falls back to, most specific first. As in Kafka, the list begins
+    with a value of `names[0]` itself. It is empty if `names[0]` was not set and has no default, even if a coarser
+    setting, for example one in hours, was set.
     """
     config, stored = broker.config, broker.metadata.broker_configs
     own, of_all = (in_effect(config, stored, resource) for resource in (str(broker.node_id), EVERY_BROKER))
@@ -112,7 +112,7 @@ def _row(name: str) -> Setting:
 
 
 def check_broker_name(broker: BrokerServices, name: str) -> None:
-    """Raise KafkaError INVALID_REQUEST unless `name` is that of the broker, or EVERY_BROKER."""
+    """Raise KafkaError INVALID_REQUEST unless `name` is the broker's id or EVERY_BROKER."""
     if name not in (EVERY_BROKER, str(broker.node_id)):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,

@@ -94,9 +94,9 @@ def add_errors(asked: Struct, answer: Struct, version: int, code: int, message: 
 
 
 def _identify(item: Struct, asked: Any, source: FieldSpec, version: int) -> None:
-    """Copy the fields that identify the item: fields with equal or synonymous names.
+    """Copy to `item` the fields of `asked` that identify it. Their names are equal or synonymous.
 
-    If the request's item is a plain value, it is copied into the field for that kind of value.
+    If `asked` is a plain value, it is copied into the field for that kind of value.
     """
     if not isinstance(asked, Struct):
         for spec in item.fields:

@@ -97,12 +97,12 @@ class FetchSession:
         self.last_used = now
 
     def advance(self, now: float) -> None:
-        """Begin the session's next epoch after a request was accepted at time `now`."""
+        """Begin the session's next epoch after a request has been accepted at time `now`."""
         self.epoch = 1 if self.epoch >= MAX_EPOCH else self.epoch + 1
         self.last_used = now
 
     def served(self, target: FetchTarget) -> None:
-        """Move a partition that returned records to the end, so that a byte limit starves no partition."""
+        """Move a partition that returned records to the end of the order, so that a byte limit starves none."""
         if target.key in self.targets:
             self.targets.move_to_end(target.key)
 
@@ -123,7 +123,7 @@ class FetchPlan:
 
 
 def _add_targets(targets: dict[Key, FetchTarget], request: FetchRequest, by_id: bool) -> Steps[bool]:
-    """Add a full request's partitions. If a partition is named several times, its last entry counts, as in Kafka.
+    """Add a full request's partitions to `targets`. If one is named several times, its last entry counts, as in Kafka.
 
     Return whether a session may keep them.
     """
@@ -141,7 +141,7 @@ def _add_targets(targets: dict[Key, FetchTarget], request: FetchRequest, by_id: 
 
 
 def _may_be_kept(name: str | bytes) -> bool:
-    """Return whether a session may keep this topic name or id. A name must not be longer than a topic name may be."""
+    """Return whether a session may keep this topic name or id. A longer name than any topic can have is not kept."""
     return len(name) <= MAX_LENGTH
 
 
@@ -201,7 +201,7 @@ class FetchSessionCache:
         return FetchPlan(list(session.targets.values()), session, incremental=True)
 
     def drop_new(self, plan: FetchPlan) -> Steps[None]:
-        """Close the session that a request has created, because the request is not executed."""
+        """Close the session that a request has just created, because the request will not be executed."""
         if plan.session is not None and not plan.incremental:
             plan.targets = []
             yield from self._close(plan.session_id)

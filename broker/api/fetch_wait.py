@@ -4,10 +4,10 @@ A wait ends exactly once: when enough data is available, when its time is up, wh
 waits for it, when its connection closes, or when the broker is stopping. The handler reads the records only when the
 response can be sent. When a log advances, the cost per wait does not depend on how many other logs the wait watches.
 
-Usually the waits of a log are looked at as soon as the log advances. If very many waits are due at the same time, only
-some are looked at immediately. The others are looked at in the next turns of the event loop, a few of each log at a
-time. When a wait on many logs ends, it stops watching them over several turns. So other clients are not delayed,
-however many waits and logs there are.
+Usually the waits of a log are checked as soon as the log advances. If very many waits are due at the same time, only
+some are checked immediately. The others are checked in the next turns of the event loop, a few of each log at a time.
+When a wait on many logs ends, it needs several turns to stop watching them. So other clients are not delayed, however
+many waits and logs there are.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ..log import Log
 from .connection_info import ConnectionInfo
 
 LOOKED_AT_PER_TURN: Final = 100
-"""How many waits are looked at in one turn of the event loop. A wait that ends takes about 25 µs, with its response."""
+"""How many waits are checked in one turn of the event loop. A wait that ends takes about 25 µs, with its response."""
 
 _SHARE: Final = 20
-"""How many of the waits that are due for one log are looked at before those of the next log."""
+"""How many of the waits that are due for one log are checked before those of the next log."""
 
 UNWATCHED_PER_TURN: Final = 500
 """The number of logs from which one turn removes ended waits. Each removal takes about half a microsecond."""
@@ -100,11 +100,11 @@ class FetchPurgatory:
         self.waiting: dict[FetchWait, None] = {}
         self._closed = False
         self._left = LOOKED_AT_PER_TURN
-        """The number of waits that may still be looked at before the next `_turn`."""
+        """The number of waits that may still be checked before the next `_turn`."""
         self._due: dict[Log | None, deque[FetchWait]] = {}
-        """The waits to look at in the next turns, by the log that has advanced. Under None: waits that must end."""
+        """The waits to check in the next turns, by the log that has advanced. Under None: waits that must end."""
         self._due_logs: deque[Log | None] = deque()
-        """The keys of `_due`, in the order in which their waits are looked at."""
+        """The keys of `_due`, in the order in which their waits are checked."""
         self._postponed: set[tuple[FetchWait, Log | None]] = set()
         self._watching_still: deque[FetchWait] = deque()
         """The waits that have ended, but have not yet stopped watching all of their logs."""
@@ -132,9 +132,9 @@ class FetchPurgatory:
     # --- for waits
 
     def may_look(self) -> bool:
-        """Return whether one more wait may be looked at in this turn of the event loop, and count it.
+        """Return whether one more wait may be checked in this turn of the event loop. If so, count it.
 
-        If the result is False, the caller calls `look_later`.
+        If the result is False, the caller must call `look_later`.
         """
         if self._left == 0:
             return False
@@ -144,7 +144,7 @@ class FetchPurgatory:
         return True
 
     def look_later(self, wait: FetchWait, log: Log | None) -> None:
-        """Look at the wait in one of the next turns. This happens once, however often the log advances until then."""
+        """Check the wait in one of the next turns, and only once, however often the log advances until then."""
         if (wait, log) in self._postponed:
             return
         self._postponed.add((wait, log))
@@ -171,7 +171,7 @@ class FetchPurgatory:
         asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Look at the next waits that are due, and let some of those that have ended stop watching their logs."""
+        """Check the next waits that are due, and let some of the ended waits stop watching their logs."""
         self._turn_is_due = False
         left = LOOKED_AT_PER_TURN
         self._left = 0  # waits of logs that advance meanwhile come after the others
@@ -190,9 +190,9 @@ class FetchPurgatory:
                 self._request_turn()
 
     def _look_at_some(self, count: int) -> int:
-        """Look at up to `count` of the waits that are due for the first log; return their number.
+        """Check up to `count` of the waits that are due for the first log in the queue; return how many were checked.
 
-        If more of its waits are due, the log moves to the end of the queue.
+        If more waits are due for this log, it moves to the end of the queue.
         """
         log = self._due_logs.popleft()
         waits = self._due[log]

@@ -1,9 +1,9 @@
-"""Describe and change the settings of a consumer group (resource type GROUP): the claims of its producers.
+"""Describe and delete the settings of a consumer group (resource type GROUP), which list the claims of its producers.
 
 `transaction.claims` lists, as JSON, the claims: each names a partition and the only producer that may commit the
-group's offset for it. A group with many claims has further settings, `transaction.claims.2`, `transaction.claims.3` and
-so on, with the rest. Deleting `transaction.claims` removes all claims of the group. The settings cannot be set, because
-claims are made by initialising a producer.
+group's offset for it. If a group has many claims, the rest are in the settings `transaction.claims.2`,
+`transaction.claims.3` and so on. Deleting `transaction.claims` removes all claims of the group. Clients cannot set
+these settings, because claims are made by initialising a producer.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ The function may return:
 * a `Response`, which is sent at once;
 * a `Deferred`: the part of the request whose order matters is executed, and the response follows later. The
   connection's next request is executed meanwhile. Responses are still sent in the order of their requests;
-* a coroutine (`async def handle`) that ends in a `Response`, a `Deferred`, `Steps` or None. No later request of the
+* a coroutine (`async def handle`) that returns a `Response`, a `Deferred`, `Steps` or None. No later request of the
   connection is executed until the coroutine returns. It is cancelled when the connection closes, unless the handler is
   declared as `carried_out` or the request is a Produce with acks=0;
-* `Steps` (a generator, see steps.py) that end in a `Response`, a `Deferred` or None, for an API whose request or
+* `Steps` (a generator, see steps.py) that return a `Response`, a `Deferred` or None, for an API whose request or
   response can have many rows. A small request is still answered at once. A large one is answered in slices, like a
   coroutine, and only a few large ones run at a time (`max.concurrent.large.requests`). The steps may wait for the disk;
   they may wait for another request only within `context.while_waiting()`;
@@ -55,10 +55,10 @@ class Deferred(Generic[ResultT]):
 
     The broker waits for `awaitable`, unless that is None. The result is the response, or None for no response; if
     `finish` is given, `finish` makes the response from the result. `finish` is called when the response can be sent,
-    that is, when all earlier responses have been sent and the peer is reading. A large response should be made there,
-    so that a connection has at most one in memory. `finish` may return `Steps`; they are run in slices if one slice is
-    not enough, or if `context.rows` counted many rows. A KafkaError from `awaitable` or `finish` becomes the API's
-    error response.
+    that is, when all earlier responses have been sent and the peer is reading. A large response should be made in
+    `finish`, so that a connection has at most one in memory. `finish` may return `Steps`; they are run in slices if one
+    slice is not enough, or if `context.rows` counted many rows. A KafkaError from `awaitable` or `finish` becomes the
+    API's error response.
 
     A coroutine is run as a task and is cancelled when the connection closes. A future is only waited for and never
     cancelled: its creator owns it, and can watch `context.connection.closed`.
@@ -153,16 +153,17 @@ class RequestContext:
         return count
 
     def mutate(self, partitions: int, *, strict_since: int) -> None:
-        """Charge the client with the creation or deletion of `partitions` partitions (KIP-599).
+        """Charge the client's quota for the creation or deletion of `partitions` partitions (KIP-599).
 
         From version `strict_since` of the API on, KafkaError THROTTLING_QUOTA_EXCEEDED is raised if the client has used
-        more than its quota. Older versions do not have this error. Their clients have to wait after the response.
+        more than its quota. Older versions do not have this error: their clients are throttled after the response
+        instead.
         """
         if self.usage is not None:
             self.usage.mutate(partitions, strict=self.api_version >= strict_since)
 
     def charge_automatic_creation(self, partitions: int) -> None:
-        """Charge the client with `partitions` partitions of a topic that Metadata creates (KIP-599).
+        """Charge the client's quota for `partitions` partitions of a topic that Metadata creates (KIP-599).
 
         Raises KafkaError THROTTLING_QUOTA_EXCEEDED if the client has used its quota. As in Kafka, the client is not
         throttled: Kafka's broker ignores the throttle time in the controller's response.

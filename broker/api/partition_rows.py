@@ -1,7 +1,7 @@
-"""Process the rows of requests that name partitions by topic, in slices.
+"""Process, in slices, the rows of requests that list partitions by topic.
 
-OffsetCommit and TxnOffsetCommit requests have the same fields for offsets. Their responses and that of OffsetDelete
-have the same fields for results.
+OffsetCommit and TxnOffsetCommit requests have the same fields for offsets. The responses of both APIs and of
+OffsetDelete have the same fields for results.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Topic(Protocol):
 
 
 def partitions_of(topics: Iterable[tuple[str, Sequence[int]]]) -> Steps[frozenset[tuple[str, int]]]:
-    """Return the partitions as (topic, index) from pairs of a topic and its partition indexes."""
+    """Return a (topic, index) for each partition. `topics` are pairs of a topic and its partition indexes."""
     partitions: set[tuple[str, int]] = set()
     for name, indexes in topics:
         for start in range(0, len(indexes), ROWS_AT_ONCE):

@@ -39,9 +39,9 @@ class Scope(Enum):
 class Requirement:
     """One operation that an API requires.
 
-    `field` is the field with the name of the resource, in the request or, if `array` is set, in its items. `field` is
-    empty for the cluster, whose name is constant. It is also empty if each item is itself the name. If `or_cluster` is
-    set, this operation on the cluster suffices, too. `kind_of_config` is true if each item names the kind of its
+    `field` is the field that contains the resource's name, in the request or, if `array` is set, in its items. `field`
+    is empty for the cluster, whose name is constant. It is also empty if each item is itself the name. If `or_cluster`
+    is set, this operation on the cluster suffices, too. `kind_of_config` is true if each item names the kind of its
     resource in the field `resource_type`, with the numbers of config resources.
 
     If the scope is HANDLER, `when` says in words when the operation is required, and `refusal` says what the client
@@ -190,7 +190,7 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
             _O.DESCRIBE,
             _T.TOPIC,
             "each topic whose deletion is denied",
-            "the response does not show whether the topic exists, nor the name of an id",
+            "the response shows neither whether the topic exists nor the name that belongs to an id",
         ),
     ),
     "CreatePartitions": (each(_O.ALTER, _T.TOPIC, "topics.name"),),

@@ -37,9 +37,10 @@ def plan_topic(
     assignments: Mapping[int, Sequence[int]] | None = None,
     configs: Mapping[str, str | None] | None = None,
 ) -> TopicPlan:
-    """Check a new topic and return its plan; a number of -1 means the broker's default.
+    """Check a new topic and return its plan.
 
-    Raises KafkaError with the error code of the CreateTopics response.
+    A `partitions` or `replication_factor` of -1 means the broker's default. Raises KafkaError with the error code of
+    the CreateTopics response.
     """
     if (problem := name_problem(name)) is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
@@ -52,7 +53,8 @@ def plan_topic(
     if broker.replica_manager.is_stray(name):
         raise KafkaError(
             ErrorCode.TOPIC_ALREADY_EXISTS,
-            f"The data directory has partitions of an unknown topic {name!r}. Move their directories away first.",
+            f"The data directory has partitions of an unknown topic {name!r}. Move their directories away, then"
+            " restart the broker.",
         )
     if assignments:
         partitions = _assigned(broker, partitions, replication_factor, assignments)

@@ -170,7 +170,7 @@ def register_in_steps(
 def _join(
     context: RequestContext, transactional_id: str, unregistered: list[ProduceAppend]
 ) -> Steps[Registration | None]:
-    """Add the partitions of these batches to the transaction of the first one; fail the batches of other producers."""
+    """Add the partitions of these batches to the first batch's transaction. Fail the batches of other producers."""
     first = unregistered[0].header
     assert first is not None
     joining: list[ProduceAppend] = []
@@ -227,9 +227,8 @@ async def registered(context: RequestContext, registration: Registration, append
 
     If there are more than `MANY_BATCHES`, the caller must check them with `verify_again` just before it appends them.
 
-    After waiting for the previous transaction, all batches are checked again from the beginning, because the session
-    may have ended. A batch that would have opened the session's next transaction then belongs to a transaction that has
-    ended, too.
+    After a wait for the previous transaction, all batches are checked again from the beginning, because the session may
+    have ended. Then a batch that would have opened the session's next transaction is late and must be refused.
     """
     coordinator = context.broker.transaction_coordinator
     transactional_id = registration.transactional_id
@@ -271,7 +270,7 @@ def verify_again(context: RequestContext, transactional_id: str, appends: list[P
 def wrote(context: RequestContext, transactional_id: str | None, append: ProduceAppend) -> None:
     """Tell the coordinator that the batch is in the log, or may be in it because the disk failed during the append.
 
-    Called in the same turn of the event loop in which the batch was admitted.
+    Must be called in the same turn of the event loop in which the batch was admitted.
     """
     if append.header is not None and transactional_id is not None:
         partition = append.partition

@@ -54,17 +54,17 @@ class ClaimKeeper(Protocol):
     ) -> asyncio.Future[None] | None:
         """Drop the group's claims on these partitions, or on all partitions (None), with immediate effect.
 
-        `forget` is true if the group itself is deleted, so that its generation need not be remembered. Return None if
-        the change is durable already, otherwise a shared future that is done when the change is durable. The call and
-        the future raise KafkaError with a coordinator error code. After an error nothing has changed, with one
-        exception: if very many claims were to be dropped, some of them may have been dropped. Call again to drop the
+        `forget` is true if the group itself is being deleted, so that its generation need not be remembered. Return
+        None if the change is durable already, otherwise a shared future that is done when the change is durable. The
+        call and the future raise KafkaError with a coordinator error code. After an error nothing has changed, with one
+        exception: if very many claims were to be dropped, some of them may have been dropped. A repeated call drops the
         rest.
         """
 
     def restore(self, group_id: str, in_offsets: Mapping[TopicPartition, Claim]) -> None:
         """Enforce the claims of a group whose records were read after the broker's start.
 
-        `in_offsets` are the claims that the group's committed offsets contain. Claims that became invalid meanwhile are
+        `in_offsets` are the claims that the group's committed offsets contain. Claims that are no longer valid are
         dropped.
         """
 
@@ -100,10 +100,10 @@ class ClaimedGroups(Protocol):
         """Return the claims, by group id, that the replay has found in the records of committed offsets."""
 
     def is_outlived(self, group_id: str, claim: Claim) -> bool:
-        """Whether the group's last member left after the claim was made."""
+        """Whether the group has become empty since the claim was made."""
 
     def emptied_ms(self, group_id: str) -> int:
-        """Return the time when the group's last member left most recently, in ms since the epoch.
+        """Return the time when the group last became empty, in ms since the epoch.
 
-        Return -1 if that is unknown, if members never left, or if the group does not exist.
+        Return -1 if that time is unknown, if the group never became empty, or if the group does not exist.
         """

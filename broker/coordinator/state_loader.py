@@ -49,7 +49,8 @@ class StateLoader:
                     self._event,
                     partition=partition,
                     error=reason,
-                    remedy=f"its {self._keys} are not served; if this persists, run oncelog log repair and restart",
+                    remedy=f"its {self._keys} are not served; if this persists, stop the broker, run oncelog log repair"
+                    " and start the broker again",
                 )
             self.unreadable[partition] = reason
             may_pass = isinstance(error, KafkaError) and not isinstance(error, CorruptBatch)

@@ -136,7 +136,7 @@ class StateLog:
         """Return None if all records below `end_offset` are durable, else a future that resolves when they are.
 
         The setting `durability` defines what durable means. All callers that wait for the same flush share its future,
-        so await the future through `asyncio.shield`, or call `durable`.
+        so each must await it through `asyncio.shield`, or call `durable`.
         """
         return self._replica_manager.partition(self.topic, partition).log.flushed(end_offset)
 

@@ -1,4 +1,4 @@
-"""Handle AlterConfigs: replace all settings that override the defaults for a topic, or a broker's configuration.
+"""Handle AlterConfigs: replace all settings that override a topic's defaults or a broker's configuration.
 
 IncrementalAlterConfigs supersedes this API, but clients still use it.
 """

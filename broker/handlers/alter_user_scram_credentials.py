@@ -1,6 +1,6 @@
 """Handle AlterUserScramCredentials: set and remove the SCRAM credentials of users (KIP-554).
 
-As in Kafka, either all changes to a user are made or none. An impossible change fails only its own user.
+As in Kafka, either all changes to a user are made or none. An impossible change affects only its own user.
 """
 
 from __future__ import annotations

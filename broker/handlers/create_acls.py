@@ -106,7 +106,7 @@ def _acl(item: AclCreation) -> Acl:
 def _problem(item: AclCreation) -> str | None:
     """Return what is wrong with a rule, or None if it is valid. Kafka checks neither the host nor the operation."""
     if max(map(len, (item.resource_name, item.principal, item.host))) > MAX_CHARACTERS:
-        return f"The name of the resource, the principal or the host has more than {MAX_CHARACTERS} characters."
+        return f"The resource name, the principal or the host has more than {MAX_CHARACTERS} characters. Shorten it."
     if item.resource_type == AclResourceType.CLUSTER and item.resource_name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}."
     if not item.resource_name:

@@ -56,7 +56,7 @@ async def handle(context: RequestContext, request: DeleteAclsRequest) -> DeleteA
 
 
 def _checked(context: RequestContext, filters: Sequence[DeleteAclsFilter]) -> Steps[bool]:
-    """Return False if a filter is invalid, which closes the connection."""
+    """Return whether all filters are valid; close the connection at the first one that is not."""
     for item in filters:
         numbers = item.resource_type_filter, item.pattern_type_filter, item.operation, item.permission_type
         if close_if_unknown(context, *numbers):

@@ -1,9 +1,9 @@
 """Handle DescribeLogDirs: return the data directory, the size of its partitions, and its free space.
 
-A partition that was never used has size 0. Offline partitions are omitted, as in Kafka.
+A partition that has never been used has size 0. Offline partitions are omitted, as in Kafka.
 
-Health checks send a request for no partition, which asks about the directory alone. The broker then makes a small write
-to find out whether the disk responds, and answers KAFKA_STORAGE_ERROR if it does not.
+A health check sends a request without partitions, which asks about the directory alone. The broker then makes a small
+write to find out whether the disk responds, and answers KAFKA_STORAGE_ERROR if it does not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Handle DescribeProducers v0: return the producers in a partition's log and their open transactions.
 
-A partition that the request repeats is described once. For a partition that was never written to, no producers are
+A partition that the request repeats is described once. For a partition that has never been written to, no producers are
 returned, and no log is created.
 """
 

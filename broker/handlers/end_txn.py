@@ -2,8 +2,8 @@
 
 v5 returns the next producer epoch (KIP-890).
 
-With Topics (v3+, extension), markers are written to the partitions that the producer names and to those that the broker
-knows were written. If the client is extension-aware, the partitions stay registered as its session.
+With Topics (v3+, extension), markers are written to the partitions that the producer names, and to all others that have
+batches of the transaction. If the client is extension-aware, the partitions stay registered as its session.
 """
 
 from __future__ import annotations

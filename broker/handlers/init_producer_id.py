@@ -1,4 +1,4 @@
-"""Handle InitProducerId v0-5: assign a producer id, and for a transactional id an epoch that fences earlier producers.
+"""Handle InitProducerId v0-5: assign a producer id and, for a transactional id, an epoch that fences earlier producers.
 
 With a consumer group (tags 9000-9002, v2+) the initialisation is group-aware: the producer also claims the partitions
 that it names, and every conflicting producer of the group is fenced.

@@ -115,7 +115,7 @@ def _failed(request: OffsetFetchRequest, version: int, error: KafkaError) -> Ste
 def _code_of_unstable(context: RequestContext, request: OffsetFetchRequest) -> ErrorCode | None:
     """Return the error code for a partition with offsets in open transactions.
 
-    Return None if the response contains its last committed offset instead.
+    Return None if the response contains the partition's last committed offset instead.
     """
     if context.api_version < STABILITY_FROM:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -188,8 +188,8 @@ def _offsets(
 ) -> Steps[list[FetchedOffset]]:
     """Return the offsets of the requested partitions.
 
-    If `topics` is None, return all partitions that have an offset or get the code `unstable`. All offsets belong to the
-    same point in time.
+    If `topics` is None, return all partitions that have a committed offset or, if `unstable` is set, a pending one. All
+    offsets belong to the same point in time.
     """
     coordinator, access = context.broker.group_coordinator, context.access
     wanted: dict[tuple[str, int], None] | None = None

@@ -307,7 +307,7 @@ def _prepare(
 
 
 def _may_write(context: RequestContext, asked: TopicProduceData) -> bool:
-    """Return whether the client may write to the topic. An unknown id gets UNKNOWN_TOPIC_ID later."""
+    """Return whether the client may write to the topic; True for an unknown id, which `_prepare` refuses."""
     name = asked.name
     if context.api_version >= FIRST_VERSION_BY_ID:
         topic = context.broker.metadata.topic_by_id(asked.topic_id)

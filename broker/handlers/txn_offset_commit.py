@@ -3,7 +3,7 @@
 v3: the group's generation and member are checked (KIP-447). Up to v4 the partition that stores the group's offsets must
 have been added to the transaction (AddOffsetsToTxn); v5 adds it implicitly (KIP-890).
 
-Offsets of a topic whose id in the request is not its current id are refused with UNKNOWN_TOPIC_ID.
+Offsets of a topic whose id in the request is not the topic's current id are refused with UNKNOWN_TOPIC_ID.
 
 The whole request is refused if another producer has claimed one of the partitions and the request has an older
 generation or none. An extension-aware client gets CONCURRENT_PRODUCER_COMMIT, any other client PRODUCER_FENCED.

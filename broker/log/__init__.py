@@ -1,7 +1,8 @@
 """Store partitions on disk. The rest of the broker uses only the names that this package exports.
 
-The rest of the broker depends only on the protocols `Log` and `Logs`. Only `node.py`, which assembles the broker, and
-tools name the classes that implement the protocols."""
+Most of the broker depends only on the protocols `Log` and `Logs`. The classes that implement them are used only by
+`node.py`, which assembles the broker, and by tools.
+"""
 
 from .batch_inspection import AT_ONCE_BYTES, Inspection
 from .data_directory import DataDirectoryError

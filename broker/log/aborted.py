@@ -1,4 +1,4 @@
-"""Find the aborted transactions of a log, whose records read_committed readers skip and compaction removes.
+"""Find a log's aborted transactions, whose records read_committed readers skip and compaction removes.
 
 This module looks transactions up in the segments' transaction indexes. It rebuilds a damaged index from the batches of
 its segment and from the producer state before that segment. A rebuild takes seconds for a large segment, so it runs in

@@ -1,8 +1,8 @@
 """The aborted transactions of one segment in memory, in the order of their markers.
 
-A read looks up the few transactions that overlap its range, among up to a million. If a transaction was open for long,
-all transactions that were aborted meanwhile may overlap a range after its beginning, and must be examined. So for each
-block of entries, the index records two offsets. They show whether any entry of the block can overlap a range.
+A read looks up the few transactions that overlap its range, among up to a million. If a transaction was open for a long
+time, all transactions that were aborted meanwhile may overlap a range after its beginning, and must be examined. So for
+each block of entries, the index records two offsets. They show whether any entry of the block can overlap a range.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class AbortedIndex(list[AbortedTxn]):
         self._stable.append(max(entry.last_stable_offset for entry in block))
 
     def add_between(self, offset: int, end: int, found: list[tuple[int, int]]) -> bool:
-        """Add (producer_id, first_offset) of each transaction that may have records in [`offset`, `end`) to `found`.
+        """Add to `found` (producer_id, first_offset) of each transaction that may have records in [`offset`, `end`).
 
         Return True if no later entry, in this segment or a later one, can have records in this range.
         """

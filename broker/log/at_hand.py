@@ -71,7 +71,7 @@ class SideReads:
             raise NotAtHand(partial(self._get_piece, segment, start, size))
 
     def require(self, job: Callable[[], ResultT], take: Callable[[ResultT], None]) -> None:
-        """Without threads, do nothing. Otherwise raise NotAtHand, whose steps run `job` and `take` its result."""
+        """Do nothing without threads. Else raise NotAtHand, whose steps run `job` and pass its result to `take`."""
         if self._threads is not None:
             raise NotAtHand(partial(self._run, job, take))
 
@@ -87,9 +87,9 @@ class SideReads:
     def get(self, missing: NotAtHand) -> Steps[bool]:
         """Load the data that a read needs, as its NotAtHand `missing` describes; return whether that succeeded.
 
-        The caller uses the data before it yields again, and then calls `drop_piece`. If the result is False, the caller
-        repeats the read without threads (`at_once`). The repeated read raises the error, or shows that the data is no
-        longer needed. Raises CorruptLog.
+        The caller must use the data before it yields again, and then call `drop_piece`. If the result is False, the
+        caller must repeat the read without threads (`at_once`). The repeated read raises the error, or shows that the
+        data is no longer needed. Raises CorruptLog.
         """
         try:
             yield from missing.get()

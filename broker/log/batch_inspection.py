@@ -41,7 +41,7 @@ Content: TypeAlias = tuple[int, int, list[int]]
 
 
 def content_at_a_glance(batch: Buffer, header: BatchHeader, limits: RecordLimits) -> Content | None:
-    """Return the content of a batch of few plain, uncompressed records, or None if it needs an `Inspection`.
+    """Return the content of a batch if its records are few, plain and uncompressed; None if it needs an `Inspection`.
 
     `batch` is one whole batch with a verified checksum.
     """
@@ -52,7 +52,7 @@ def content_at_a_glance(batch: Buffer, header: BatchHeader, limits: RecordLimits
 
 
 def _visit(records: bytes | bytearray, header: BatchHeader, limits: RecordLimits) -> Content | None:
-    """Return the content of a few plain records, or None if the records need a full `Inspection`."""
+    """Return the content of the records if they are few and plain; None if they need a full `Inspection`."""
     count = header[12]
     if count > MOST_PLAIN or count > limits.batch_objects:
         return None
@@ -117,7 +117,10 @@ class Inspection:
         raise refusal
 
     def _begin(self, max_bytes: int) -> bool:
-        """Decompress at most `max_bytes` and begin the walk. Return True if all (few, plain) records are checked."""
+        """Decompress at most `max_bytes`, and return whether the check is finished.
+
+        Records that are few and plain are checked at once. For all others, the walk is begun.
+        """
         header = self.header
         codec = header.compression
         if codec:

@@ -44,7 +44,7 @@ class BrokenBatch(Exception):
 
 
 def walk_headers(file: File, start: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of each batch from byte `start` to byte `end`, both batch boundaries.
+    """Yield (position, header) of each batch from byte `start` to byte `end`, which are batch boundaries.
 
     The content of the batches is not checked. Raises BrokenBatch at an invalid header, and at a batch that extends
     beyond `end`.
@@ -113,9 +113,9 @@ def _complaint(data: Buffer, position: int) -> str:
 def scan_batches(
     file: File, start: int, end: int, *, verify: bool = True
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Yield (position, header, whole batch) of each batch from byte `start` to byte `end`, both batch boundaries.
+    """Yield (position, header, whole batch) of each batch from byte `start` to byte `end`, which are batch boundaries.
 
-    Raises BrokenBatch at the first batch that is cut off or malformed or, if `verify`, has a wrong checksum.
+    Raises BrokenBatch at the first batch that is cut off or malformed or, if `verify` is set, has a wrong checksum.
     """
     position = start
     window = memoryview(b"")

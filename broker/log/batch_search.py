@@ -3,14 +3,14 @@
 A killed process leaves a prefix of its last write. After a torn write, only content of this write can follow, so a
 valid later batch proves damage. If the length field of the broken batch exceeds the rest of the file, the batch looks
 like a torn write. Valid batches inside it prove nothing, because they may be the values of its records (a client may
-store segments as values). The exception is a batch of which only the length field is damaged. Its checksum does not
-cover the length, so the checksum shows where the batch really ends, and another batch begins there.
+store segments as values). The exception is a batch whose length field alone is damaged. Its checksum does not cover the
+length, so the checksum shows where the batch really ends, and another batch begins there.
 
 Any bytes may look like a batch header, and clients choose the bytes of records. So the work is limited. Only headers
-that fit this place of the log are checked further, beginning with the header directly after the broken batch. At most
-`CHECKSUMMED` times the bytes after the damage are checksummed. If that does not suffice, a client has crafted the
-bytes, and the search raises `SearchGivenUp`. The caller must then assume damage, because bytes that it cuts off are
-lost.
+that fit this place of the log are checked further, beginning with the header directly after the broken batch. The
+search computes checksums over at most `CHECKSUMMED` times as many bytes as follow the damage. If that does not suffice,
+a client must have crafted the bytes, and the search raises `SearchGivenUp`. The caller must then assume damage, because
+bytes that it cuts off are lost.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _EXTENT: Final = Struct(">qi11xi30xi").unpack_from
 
 
 class SearchGivenUp(Exception):
-    """More bytes look like batches than the search may check. So valid batches may follow."""
+    """More bytes look like batches than the search may check. Valid batches may be among them."""
 
 
 class BatchSearch:
@@ -70,10 +70,10 @@ class BatchSearch:
     def find(self) -> int | None:
         """Return the position of a valid batch that proves that the broken batch is not a torn write, else None.
 
-        Every byte is tried as the start of a batch. A batch with an older offset proves nothing, because it is
-        a record's content or was left behind by a failed write. Nor does a batch with an offset too large for its
-        segment. If the broken batch itself is whole, its own position is returned: then only its offset, or that
-        of an earlier batch, is damaged. Raises SearchGivenUp.
+        Every byte is tried as the start of a batch. A batch with an older offset proves nothing, because it is a
+        record's content or was left behind by a failed write. A batch whose offset is too large for its segment proves
+        nothing, either. If the broken batch itself is whole, its own position is returned: then only its offset, or
+        that of an earlier batch, is damaged. Raises SearchGivenUp.
         """
         file, broken, end = self._file, self._broken, self._end
         try:
@@ -105,7 +105,7 @@ class BatchSearch:
                 yield position, header
 
     def _find_end_by_checksum(self, header: BatchHeader) -> int | None:
-        """Return the position at which the broken batch ends by its checksum and a valid batch begins, else None.
+        """Return the position at which, by its checksum, the broken batch ends and a valid batch begins; else None.
 
         The length in `header` is assumed to be damaged, so each position with a plausible batch is tried as the end.
         """
@@ -157,5 +157,5 @@ class BatchSearch:
         if self.checksummed > self._budget:
             raise SearchGivenUp(
                 f"the {self._end - self._broken} bytes from this position on look like more batches than can be checked"
-                f" (at most {self._budget} bytes are), so valid batches may follow"
+                f" (at most {self._budget} bytes), so valid batches may follow"
             )

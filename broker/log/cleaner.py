@@ -431,8 +431,8 @@ class Cleaner:
         """Rename the segment `cleaned` to `.swap` and sync the directory.
 
         After a crash from here on, recovery uses this segment. May run in any thread. Do nothing if the log is closed,
-        because another log may have its directory's name. On failure, remove the new segment, leave the log unchanged,
-        and raise OSError.
+        because another log may now have its directory's name. On failure, remove the new segment, leave the log
+        unchanged, and raise OSError.
         """
         assert plan.as_of <= log.files.flushed_offset, "the producers' last batches must be on disk"
         with log.files.lock:
@@ -448,9 +448,9 @@ class Cleaner:
     def replace(self, log: PartitionLog, group: SegmentGroup, cleaned: LogSegment) -> bool:
         """Replace a group by the published segment `cleaned` in the log, and remove the old files.
 
-        Return False, without a change to the log, if the log has failed or was closed, or if segments of the group were
-        removed meanwhile. Old files that cannot be removed are removed later (`try_again`), or by the loader at the
-        next start.
+        Return False, without a change to the log, if the log has failed or was closed, or if segments of the group have
+        been removed meanwhile. Old files that cannot be removed are removed later (`try_again`), or by the loader at
+        the next start.
         """
         current = set(log.segments)
         if log.failure is not None or not current.issuperset(group.segments):
@@ -510,9 +510,9 @@ class Cleaner:
 
 
 def _group(segments: list[tuple[LogSegment, int]], max_bytes: int) -> list[SegmentGroup]:
-    """Group adjacent segments that fit into one segment, a limited number of them.
+    """Group adjacent segments that fit into one segment. The number of segments in a group is limited.
 
-    Empty groups are left out.
+    Groups without batches are left out.
     """
     groups: list[SegmentGroup] = []
     members: list[LogSegment] = []
@@ -535,7 +535,7 @@ def _group(segments: list[tuple[LogSegment, int]], max_bytes: int) -> list[Segme
 def _rewrite(
     header: BatchHeader, content: bytes, record_count: int, max_timestamp: int, delete_horizon_ms: int | None
 ) -> bytes:
-    """Return the batch with the uncompressed records `content` in place of its own, and the same offsets and sequences.
+    """Return the batch with the uncompressed records `content`, and with unchanged offsets and sequences.
 
     With `delete_horizon_ms`, the base timestamp of the batch is this delete horizon (KIP-534).
     """

@@ -55,7 +55,7 @@ class Damage:
 class Accepted:
     """What an inspection accepted as undamaged in a partition that Apache Kafka wrote, or whose checkpoint is missing.
 
-    `start_offset`: the log start offset. `of_kafka`: the gaps between segments.
+    `start_offset`: the log start offset. `of_kafka`: the partition's segments of Kafka, with the gaps between them.
     """
 
     key: tuple[str, int]
@@ -106,8 +106,8 @@ def find_damage(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> tu
 def list_segments(path: str, fs: FileSystem) -> list[LogSegment]:
     """Return the segments of a partition in the order of their base offsets.
 
-    A `.swap` segment, which compaction has completed, stands in for the segments that it replaces, as at a start of the
-    broker. If it is damaged, the segments that it replaces are unknown, and none is left out; a segment with the same
+    A `.swap` segment, which compaction has completed, stands in for the segments that it replaces, as when the broker
+    starts. If it is damaged, the segments that it replaces are unknown, and none is left out; a segment with the same
     base offset comes after it.
     """
     segments = []
@@ -231,9 +231,9 @@ def _sound_end(
 ) -> tuple[int, BrokenBatch | None]:
     """Verify a segment's batches from byte `start` (offset `end_offset`) on. The next segment begins at `following`.
 
-    Return (the end offset of the sound batches, the error of the first one that is not sound or None). If the offset of
-    a batch falls into a gap that compaction may have left before the previous batch, the previous batch has the wrong
-    offset.
+    Return (the end offset of the sound batches, the error of the first batch that is not sound, or None). If the offset
+    of a batch falls into a gap that compaction may have left before the previous batch, the previous batch has the
+    wrong offset.
     """
     gap: tuple[int, int, int] | None = None
     """If there is a gap before the previous batch: that batch's byte position and base offset, and the gap's start."""

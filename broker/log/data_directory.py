@@ -94,7 +94,7 @@ class DataDirectory:
                 write_file(self._fs, f"{self.path}/{BOOT_ID}", self._fs.boot_id().encode())
 
     def in_place(self) -> bool:
-        """Whether the directory is still at its path: it was neither removed nor replaced by another directory."""
+        """Whether the directory is still at its path: it has neither been removed nor replaced by another directory."""
         return self._lock is None or self._lock.in_place()
 
     def probe(self) -> None:
@@ -104,7 +104,7 @@ class DataDirectory:
     def probe_health(self) -> None:
         """Write, sync and remove a small file for a health check. Its name differs from that of `probe`.
 
-        Raises OSError if the directory does not accept writes, or was removed or replaced.
+        Raises OSError if the directory does not accept writes, or has been removed or replaced.
         """
         if not self.in_place():
             raise OSError(errno.ENOENT, "it was removed, or replaced by another directory", self.path)
@@ -203,7 +203,7 @@ class DataDirectory:
     def clean_shutdown(self) -> frozenset[str] | None:
         """Return the names of the partitions that the last clean stop could not close cleanly.
 
-        Return None if the last stop was not clean, that is, without a valid clean shutdown marker.
+        Return None if the last stop was not clean, that is, if there is no valid clean shutdown marker.
         """
         path = f"{self.path}/{CLEAN_SHUTDOWN}"
         marker = read_derived(self._fs, path)

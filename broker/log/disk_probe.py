@@ -41,7 +41,7 @@ class DiskProbe:
         self._failing = False
 
     def check(self) -> asyncio.Future[str | None]:
-        """Return a future with the reason why the disk does not accept writes, or None if it does.
+        """Return a future. Its result is the reason why the disk does not accept writes, or None if it does.
 
         The future is done at the latest when the probe's time limit is over.
         """

@@ -3,8 +3,8 @@
 The reserve is `log.reserve.bytes`. Clients may write while the free space is above the reserve. Internal topics may use
 the reserve except for its last part (`log.reserve.decision.bytes`). This last part is kept for the decisions and
 markers of transactions and for operations that free space, because offset commits can use up the reserve, and a full
-disk must not keep transactions open. The operating system is rarely asked for the free space: each value that it
-returns is used for a limited number of bytes, and until the next call of `refresh`.
+disk must not keep transactions open. The free space is rarely read from the operating system: each value is used until
+a limited number of bytes has been written, or until the next call to `refresh`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DiskSpace:
             self._granted = self._grant(size, self.reserve_bytes, "log.reserve.bytes")
 
     def require_internally(self, size: int) -> None:
-        """Reserve room for `size` bytes of an internal topic that do not decide a transaction.
+        """Reserve room for `size` bytes that an internal topic needs, but not for a transaction decision.
 
         Raise KAFKA_STORAGE_ERROR if that needs the part of the reserve that is kept for transaction decisions.
         """
@@ -64,7 +64,7 @@ class DiskSpace:
 
         A compaction frees more space than it takes. Therefore it may use half of `reserve_bytes`, even if clients have
         used all other space. An `internal` topic's compaction makes room for offset commits, which may use all but
-        `decision_bytes`. So it may use three quarters of these, too.
+        `decision_bytes`. So it may also use three quarters of `decision_bytes`.
         """
         kept = self.decision_bytes // 4 if internal else max(self.reserve_bytes // 2, self.decision_bytes)
         free = self._fs.free_space(self._directory)

@@ -1,6 +1,6 @@
 """Define the names of the files in a data directory.
 
-A file that Kafka has, too, has Kafka's name, so that Kafka's tools can read it.
+Files that Kafka also writes have Kafka's names, so that Kafka's tools can read them.
 
     <topic>-<partition>/                       one partition
         <base offset, 20 digits>.log           record batches

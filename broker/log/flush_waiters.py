@@ -21,13 +21,13 @@ class FlushWaiters:
         self._next: asyncio.Future[None] | None = None
 
     def for_current(self) -> asyncio.Future[None]:
-        """Return the future of the current flush. Shield the future, because other callers may await it, too."""
+        """Return the future of the current flush. Callers must shield it, because other callers may await it, too."""
         if self._current is None:
             self._current = _future()
         return self._current
 
     def for_next(self) -> asyncio.Future[None]:
-        """Return the future of the next flush. Shield the future, because other callers may await it, too."""
+        """Return the future of the next flush. Callers must shield it, because other callers may await it, too."""
         if self._next is None:
             self._next = _future()
         return self._next

@@ -10,16 +10,16 @@ journal makes a round durable. At most one round is written at a time. Batches t
 round.
 
 Syncs run in parallel in the flush lane of the threads: a journaling file system combines simultaneous syncs into one
-commit. Housekeeping (checkpoints, unlinks) runs in separate lanes, where jobs may take long. All state is changed on
-the event loop, where `LogFiles.finish_flush` moves the high watermark and wakes the writers.
+commit. Housekeeping (checkpoints, unlinks) runs in separate lanes, where jobs may take a long time. All state is
+changed on the event loop, where `LogFiles.finish_flush` moves the high watermark and wakes the writers.
 
 Failures:
 
 * A failed sync is never repeated: the system may have dropped the pages that it could not write and marked them as
   clean, so that a later success would mean nothing. The failure concerns the log of the file
-  (`Flushable.flush_failed`). If it is the sync of the directory that holds all logs, it concerns all logs
-  (`on_failure`). An unexpected error of a flush counts as a failure of the log, because it is not known which bytes are
-  on disk, so none of them may be acknowledged.
+  (`Flushable.flush_failed`). A failed sync of the directory that holds all logs concerns all logs (`on_failure`). An
+  unexpected error of a flush counts as a failure of the log, because it is not known which bytes are on disk, so none
+  of them may be acknowledged.
 * If a round cannot be written to the journal, its logs sync their own files. This is the first attempt to sync these
   files, and the failure of the journal's file does not affect their pages.
 * If a file cannot be opened because no file descriptor is free, it was not synced at all. The flush is repeated after
@@ -72,7 +72,7 @@ class FlushTask:
     `files`: open files. `paths`: derived files. `directory`: the log's directory, "" if its names need no sync. `root`
     and `root_change`: the directory that holds the log's directory, and the number of the change in it to sync, or 0 if
     none. `note`: called with `end_offset` after the syncs. `extent`: what the journal can make durable in place of all
-    these syncs, or None if it cannot. `is_journaled`: whether the journal makes it durable.
+    these syncs, or None if it cannot. `is_journaled`: whether the journal makes this flush durable.
     """
 
     end_offset: int
@@ -88,7 +88,7 @@ class FlushTask:
     def run(self, fs: FileSystem) -> None:
         """Sync all files and directories of this flush.
 
-        Files that were deleted since the task was created (by retention, compaction or DeleteTopics) need no sync.
+        Files that have been deleted since the task was created (by retention, compaction or DeleteTopics) need no sync.
         Raises RootSyncFailed, after which no log can be trusted to be on disk. After any other error, only this log
         cannot be trusted.
         """
@@ -161,13 +161,13 @@ class Rounds(Protocol):
     """The maximum cost of a round, in bytes."""
 
     def is_open(self) -> bool:
-        """Whether a round can be written now, or when the current round has been written."""
+        """Whether a round can be written now or, while one is being written, directly after it."""
 
     def log_failed(self, log: Any) -> None:
         """Record that a log has failed. It never syncs its files again."""
 
     def want(self) -> None:
-        """Make the journal ready for rounds, unless it is ready, because rounds would now save syncs."""
+        """Make the journal ready for rounds, unless it already is, because rounds would now save syncs."""
 
     def is_writing(self) -> bool: ...
 
@@ -214,7 +214,7 @@ class LogFlusher:
         self._idle.set()
 
     def request(self, log: Flushable, *, urgent: bool = False) -> None:
-        """Flush `log` soon. An `urgent` log, with waiting writers, is flushed before logs that are not urgent."""
+        """Flush `log` soon. An `urgent` log has waiting writers, and is flushed before other logs."""
         if log in self._flushing:
             self._flushing[log] = urgent or bool(self._flushing[log])
             return

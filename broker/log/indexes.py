@@ -3,18 +3,19 @@
 * Offset index: entries (last offset of a batch, byte position of that batch), about one per `index.interval.bytes`. On
   disk: int32 offset relative to the segment's base offset, int32 position.
 * Time index: entries (largest timestamp so far, last offset of the batch that has it), with strictly rising timestamps.
-  On disk: int64 timestamp, int32 relative offset. The last entry of a finished segment has its largest timestamp.
+  On disk: int64 timestamp, int32 relative offset. The last entry of a finished segment has the segment's largest
+  timestamp.
 * Transaction index: one `AbortedTxn` per abort marker in the segment. On disk: int16 version 0 and four int64.
 
 A fourth file, `.checksums`, has two facts for which Kafka's formats have no room (`IndexChecksums`). The first is the
 crc32c of each index, because an index with one wrong bit would hide records or show aborted ones. A missing index file
 has the checksum of an empty index. The second is the number of bytes of the `.log` file that the indexes cover, because
-the saved indexes of a segment that is still being appended to cover only its beginning. Only the bytes of each index
-file that were checksummed are valid: a process may be killed while it writes entries at the end of an index.
+the indexes of the active segment are saved while the file still grows. Only the bytes of each index file that were
+checksummed are valid: a process may be killed while it writes entries at the end of an index.
 
 All indexes can be rebuilt from the `.log` file. The indexes of the active segment are in memory. They are written when
-the segment is rolled, and now and then before (`SavedState.save`). The indexes of older segments are loaded
-when they are needed.
+the segment is rolled, and sometimes earlier (`SavedState.save`). The indexes of older segments are loaded when they are
+needed.
 """
 
 from __future__ import annotations

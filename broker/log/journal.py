@@ -1,8 +1,8 @@
 """Make the flushes of many logs durable with one sync: write their bytes to a journal file, and sync only that file.
 
 This module manages the journal files of a running broker: it decides which one is written and when a file is removed,
-and knows which partitions depend on each file. `journal_format.py` defines the bytes, `journal_redo.py` reads them at
-the next start. All methods are called on the event loop's thread.
+and knows which partitions depend on each file. `journal_format.py` defines the bytes, and `journal_redo.py` reads them
+at the next start. All methods are called on the event loop's thread.
 
 No file is created until several logs have to be flushed at the same time (`want`), or a void has to be written.
 
@@ -185,7 +185,7 @@ class Journal:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def is_open(self) -> bool:
-        """Whether a round can be written now, or when the current round has been written."""
+        """Whether a round can be written now or, while one is being written, directly after it."""
         return self._current is not None and not self._is_closed
 
     def want(self) -> None:
@@ -238,7 +238,7 @@ class Journal:
         return run
 
     def _voids_that_fit(self) -> list[tuple[Void, asyncio.Future[None]]]:
-        """Return the voids for the next batch, at most as many as fit next to a round."""
+        """Return the voids for the next batch, oldest first, with at most `round_bytes` bytes in total."""
         room, fitting = self.round_bytes, 0
         for void, _ in self._voids:
             room -= ENTRY_SIZE + len(void.name)
@@ -289,7 +289,7 @@ class Journal:
     # --- names that are used again -----------------------------------------------------------------------------------
 
     async def forget(self, names: Sequence[str]) -> None:
-        """Return when no entry of these deleted partitions can be redone. No journal file is kept for them.
+        """Return when no entry of these deleted partitions can be redone any more. No journal file is kept for them.
 
         If OSError is raised, the entries may still be redone.
         """
@@ -571,7 +571,7 @@ class Journal:
             self._fail_voids(error)
 
     def _fail_voids(self, error: BaseException) -> None:
-        """Fail the callers of `forget`, which may call again."""
+        """Fail the calls of `forget` that are waiting. Their callers may call again."""
         voids, self._voids = self._voids, []
         for _, done in voids:
             if not done.done():
@@ -599,7 +599,7 @@ class Journal:
         self._fail_voids(OSError("the journal is closed"))
 
     async def remove_all(self) -> None:
-        """After `close`, and after the logs have synced their files: remove the files that no log needs.
+        """Remove the files that no log needs. Call this after `close`, when the logs have synced their files.
 
         A file that is needed stays, and is redone at the next start. Raises OSError.
         """
@@ -622,7 +622,7 @@ class Journal:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """The entries of a partition to copy to `path`: from the base offset `lowest` on, and up to `end`."""
+    """The entries of a partition that are copied to `path`: from base offset `lowest` on, up to offset `end`."""
 
     path: str
     lowest: int
@@ -632,7 +632,7 @@ class _Copy:
 def _copy(fs: FileSystem, root: SharedDirectory, path: str, copies: Mapping[str, _Copy], file_id: bytes) -> None:
     """Copy entries of partitions out of the journal file at `path`.
 
-    Raises OSError, even if the file is damaged or cannot be read completely. Some of the new files may exist then.
+    Raises OSError, also if the file is damaged or cannot be read completely. Some of the new files may exist then.
     """
     content = read_journal_file(fs, path)
     if content.damage is not None or not content.may_be_torn:

@@ -115,8 +115,8 @@ def read_journal_file(fs: FileSystem, path: str) -> FileContent:
 def write_kept_file(fs: FileSystem, path: str, file_id: bytes, entries: Sequence[Entry]) -> None:
     """Write a journal file with only these entries, and sync its content, but not the directory. Raises OSError.
 
-    The file has no boot id, so it is redone whether or not the operating system was restarted. It gets its name when
-    its content is on disk.
+    The file has no boot id, so it is redone whether or not the operating system has been restarted. It gets its name
+    when its content is on disk.
     """
     number = parse_journal_name(path.rpartition("/")[2])
     assert number is not None, path

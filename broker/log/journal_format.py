@@ -2,7 +2,7 @@
 
 A batch is what one fdatasync makes durable. Its frame lists the entries and has a checksum of its own. The bytes of the
 entries follow; the frame has a checksum of the bytes of each entry. So if the bytes of an entry are damaged, it is
-still known to which partition they belong. All integers are big endian, checksums are CRC-32C:
+still known to which partition they belong. All integers are big endian, and checksums are CRC-32C:
 
     header, 512 bytes   magic "OJF1", uint32 checksum of the rest, uint64 number, 8 bytes id, boot id (ASCII), zeros
     batch               magic "OJB1", uint32 checksum of the rest of the frame, 8 bytes id, uint64 sequence,

@@ -18,8 +18,8 @@ This module defines the order of the steps, each of which may be repeated after 
 Damaged bytes in the middle of the journal affect only the partition that they belong to. The other entries of this
 partition are redone, and the indexes of the segment are removed, so that the loader reads all batches of the segment
 and finds out which ones are missing. If the list of entries of a batch is damaged, it is not known which partitions the
-entries belong to. Then, if the operating system was restarted since the journal was written, nothing is redone and the
-start fails. Otherwise the page cache still has all bytes of these entries, and the loader writes them again.
+entries belong to. Then, if the operating system has been restarted since the journal was written, nothing is redone and
+the start fails. Otherwise the page cache still has all bytes of these entries, and the loader writes them again.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class JournalDamaged(Exception):
 class Leftover:
     """A journal file that stays for the next start to redo. It has entries of the partitions `names`.
 
-    `kept_for`: the only partition of a file without voids, which can be removed together with this partition; else
-    None.
+    `kept_for`: the partition with which the file can be removed, because the file has entries of this partition alone
+    and no voids; else None.
     """
 
     path: str

@@ -5,10 +5,10 @@ compaction, but not the last batch of each segment. So a compacted segment may e
 no record is missing. The cleaner of oncelog keeps the last batch of each segment (`cleaner.py`): a gap after one of its
 segments means that a segment was lost.
 
-A segment of Kafka has an `.index` file but no `.checksums` file. When oncelog rebuilds the indexes, it creates this
-file. Therefore, when a log with such gaps is opened for the first time, its files are synced, and `kafka-end` records
-the base offset of the segment after the last gap. Up to there, gaps stay allowed, even after oncelog has compacted the
-segments again.
+A segment of Kafka has an `.index` file but no `.checksums` file. When oncelog rebuilds the indexes, it creates a
+`.checksums` file. Therefore, when a log with such gaps is opened for the first time, its files are synced, and
+`kafka-end` records the base offset of the segment after the last gap. Before this offset, gaps stay allowed, even after
+oncelog has compacted the segments again.
 
 A segment of oncelog above the recovery point may lack its `.checksums` file, too, after a loss of power. So a gap that
 is not recorded is accepted only where all files were on disk: below the recovery point, or after a clean stop.

@@ -149,8 +149,8 @@ class Log(Protocol):
     def flushed(self, end_offset: int) -> asyncio.Future[None] | None:
         """Return None if everything below `end_offset` is as durable as `durability` demands, else a future to await.
 
-        All waiters of the same flush share the future, so shield it. If the flush fails, the future fails with
-        KafkaError KAFKA_STORAGE_ERROR; the appended batches may or may not survive then.
+        All waiters of the same flush share the future, so each must shield it. If the flush fails, the future fails
+        with KafkaError KAFKA_STORAGE_ERROR; the appended batches may or may not survive then.
         """
 
     # --- read
@@ -182,7 +182,7 @@ class Log(Protocol):
     def find_offset_for_timestamp(
         self, timestamp: int, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> Steps[tuple[int, int, int]]:
-        """Find the first visible record with at least `timestamp` (ms); return its (timestamp, offset, leader epoch).
+        """Find the first visible record not older than `timestamp` (ms); return its (timestamp, offset, leader epoch).
 
         All three are -1 if no record matches. Special timestamps: -1 latest, -2 earliest, -3 the record with the
         largest timestamp, -4 earliest local, -5 latest tiered. Raises KafkaError KAFKA_STORAGE_ERROR,
@@ -198,7 +198,7 @@ class Log(Protocol):
         """
 
     def batches(self, offset: int | None = None, end: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Yield (header, whole batch) from the batch that holds `offset` on, up to offset `end` (exclusive).
+        """Yield (header, whole batch) of each batch, from the one that holds `offset` up to offset `end` (exclusive).
 
         By default `offset` is the log start offset and `end` the log end offset. Batches above the high watermark are
         included, because coordinators replay the whole log. Raises KAFKA_STORAGE_ERROR.

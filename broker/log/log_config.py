@@ -15,14 +15,14 @@ INT64_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """The settings of one log. Sizes are in bytes and times in ms; -1 means no limit for the retention settings.
+    """The settings of one log. Sizes are in bytes and times in ms. For a retention setting, -1 means no limit.
 
     `durability`: with "flush" the high watermark advances when fdatasync has put the records on disk; with "os" it
     advances with the append.
     `roll_min_ms`: a segment that is younger than this, by the broker's clock, is not rolled because of its age.
     `max_segments`: a log with this many segments rolls the active one only if its file, its relative offsets or its
     indexes would become too large.
-    `unsaved_bytes`: a clean stop leaves at most this many bytes of the active segment that the next start has to scan.
+    `unsaved_bytes`: after a clean stop, the next start has to scan at most this many bytes of the active segment.
     `save_interval_bytes`: the state of the active segment is saved each time it has grown by this many bytes, so that a
     start after a crash has less to scan.
     `internal`: whether the log may use the disk reserve, because markers and coordinator state help to free space.

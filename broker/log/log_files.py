@@ -1,9 +1,9 @@
 """Track which part of one log's files is on disk, and bring the rest there.
 
 For the flush under way and the next one, this module keeps the work and the waiters. It also keeps the flushed offset,
-the synced offset and the offline state, makes the syncs that free the log from the journal, and closes files as soon as
-no sync needs them. `LogFlusher` and `Journal` know a log by its `LogFiles`. The batches are written to the segments by
-others, which call `appended`.
+the synced offset and the offline state, makes the syncs after which the log no longer depends on the journal, and
+closes files as soon as no sync needs them. `LogFlusher` and `Journal` know a log by its `LogFiles`. Other modules write
+the batches to the segments, and then call `appended`.
 
 Invariants, at every moment:
 
@@ -53,7 +53,7 @@ CLOSE: Final = 8
 
 
 class LogFiles:
-    """The files of one log in `directory`, all of whose bytes are on disk when it is loaded.
+    """The files of one log in `directory`. All of their bytes are on disk when the log is loaded.
 
     `offsets`: the log's offsets; a flush advances the high watermark. `durability`: "os" if batches are visible and
     acknowledged before they are flushed, else "flush". If `flusher` and `threads` are None (in tools and tests), only
@@ -63,8 +63,8 @@ class LogFiles:
     `lock` is held by jobs in threads while they create or remove files by name, and while the directory is renamed.
     `closed`: whether the log is closed, so that the name of its directory may belong to another log. `failure`: the
     error that took the log offline, or None if the log works. `writes_again`: whether the next flush writes its bytes
-    again, because their sync has failed for lack of disk space. `settling`: the syncs that are under way so that the
-    log's files no longer depend on the journal, or None without such syncs.
+    again, because their sync has failed for lack of disk space. `settling`: the syncs under way after which the log no
+    longer depends on the journal, or None.
     """
 
     __slots__ = (
@@ -191,7 +191,7 @@ class LogFiles:
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing was ever appended to the log, so that there is nothing to save or flush."""
+        """Whether nothing has ever been appended to the log, so that there is nothing to save or flush."""
         return self._offsets.log_end_offset == 0 and not (self._unsynced_segments or self._unsynced_paths)
 
     # --- flushes -----------------------------------------------------------------------------------------------------
@@ -199,16 +199,16 @@ class LogFiles:
     def flushed(self, end_offset: int) -> asyncio.Future[None] | None:
         """Return None if everything below `end_offset` is as durable as `durability` demands, else a future to await.
 
-        All waiters of the same flush share the future, so shield it. If the flush fails, the future fails with
-        KafkaError KAFKA_STORAGE_ERROR; the appended batches may or may not survive then.
+        All waiters of the same flush share the future, so each must shield it. If the flush fails, the future fails
+        with KafkaError KAFKA_STORAGE_ERROR; the appended batches may or may not survive then.
         """
         return None if self._durability == "os" else self.synced(end_offset)
 
     def synced(self, end_offset: int) -> asyncio.Future[None] | None:
         """Return None if everything below `end_offset` is on disk, else a future to await, whatever `durability` is.
 
-        All waiters of the same flush share the future, so shield it. Raises KAFKA_STORAGE_ERROR if the log is offline;
-        the future fails with the same error if the flush fails.
+        All waiters of the same flush share the future, so each must shield it. Raises KAFKA_STORAGE_ERROR if the log is
+        offline; the future fails with the same error if the flush fails.
         """
         if end_offset <= self.flushed_offset:
             return None
@@ -423,7 +423,7 @@ class LogFiles:
     def end_settling(self, task: FlushTask, error: OSError | None) -> None:
         """End the syncs of `begin_settling`.
 
-        If no file descriptor was free, they can be repeated. If there was no disk space, the next flush writes the
+        If no file descriptor was free, the syncs can be repeated. If there was no disk space, the next flush writes the
         bytes again. After any other error the log goes offline, because only the journal has its last bytes.
         """
         assert self.settling is task
@@ -469,9 +469,9 @@ class LogFiles:
         return failure
 
     def readable_end(self, limit: int) -> int:
-        """Return the offset up to which readers may see: `limit`, but at most the flushed offset if the log is offline.
+        """Return the offset up to which readers may see records.
 
-        Raises KafkaError if the log is closed.
+        This is `limit`, but at most the flushed offset if the log is offline. Raises KafkaError if the log is closed.
         """
         if self.failure is None:
             return limit
@@ -506,9 +506,9 @@ class LogFiles:
         return self._unsynced_segments, self._flushing_segments, self._journaled_segments, self._settling_segments
 
     def unlink_later(self, paths: list[str]) -> None:
-        """Unlink renamed files of the directory in a thread, because large files take long.
+        """Unlink renamed files of the directory in a thread, because large files take a long time.
 
-        The directory is synced before. Without a flusher, this runs in the caller's thread and may raise OSError.
+        The directory is synced first. Without a flusher, this runs in the caller's thread and may raise OSError.
         """
 
         def unlink() -> None:

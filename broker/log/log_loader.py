@@ -13,12 +13,12 @@ cuts off a torn tail, and rebuilds indexes and producer state. Rules:
   state for the sake of a few new batches (`unsaved_bytes`).
 * `offset_rules.py` decides which segments count (not those of deleted records), and which offsets may follow each
   other.
-* From the recovery point on, every checksum is verified. The log ends at the first byte that begins no valid batch, or
-  where segments do not join, if a torn write can explain it. A killed process tears only its last write. So a valid
-  batch after the damage, but not inside the torn write (`batch_search.py`), means that the file is damaged, and the
-  partition stays offline. It also stays offline if more bytes look like batches than can be checked. After a loss of
-  power, any bytes from the recovery point on may be whole or not, in any order. Then everything after the first broken
-  batch is cut off, because none of it was acknowledged.
+* From the recovery point on, every checksum is verified. The log ends at the first position where no valid batch
+  begins, or where segments do not join, if a torn write can explain it. A killed process tears only its last write. So
+  a valid batch after the damage, but not inside the torn write (`batch_search.py`), means that the file is damaged, and
+  the partition stays offline. It also stays offline if more bytes look like batches than can be checked. After a loss
+  of power, any of the bytes from the recovery point on may be lost, not only the last ones. Then everything after the
+  first broken batch is cut off, because none of it was acknowledged.
 * The bytes that are cut off are kept (`removed.py`).
 * The log is on disk before it is read or appended to. A crash of the process alone leaves unsynced bytes in the page
   cache, and a later loss of power could take them back.

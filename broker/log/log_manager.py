@@ -9,13 +9,13 @@ Owns the directory's lock, the content of its checkpoints, the flusher, the main
 * A log whose write or sync has failed accepts no more writes until a restart has checked the disk
   (`PartitionLog.failure`). Records that are on disk can still be read. Other partitions are not affected.
 * `failed`: no log of the directory is appended to any more, and nothing is acknowledged. This happens if the metadata
-  log fails, if the directory accepts no writes, or if it was removed or replaced.
+  log fails, if the directory accepts no writes, or if it has been removed or replaced.
 
 Background work that fails (checkpoints, unlinks, retention, compaction) is tried again, and changes none of these
 states. The only exception is a log that compaction finds damaged: it accepts no more writes.
 
-A clean stop writes in this order, on which recovery relies: first the records of all logs into their own files, after
-which the journal is removed, then the checkpoints, then the clean shutdown marker, which names the partitions that were
+A clean stop writes in this order, on which recovery relies: first the records of all logs into their own files (the
+journal is then removed), then the checkpoints, and last the clean shutdown marker, which names the partitions that were
 not healthy. Indexes and snapshots are written for larger logs only, and are not synced. The next start rebuilds those
 that are missing or damaged.
 """
@@ -321,7 +321,7 @@ class LogManager:
         self._written_recovery_points = self._recovery_points
 
     def _read_start_offsets(self) -> dict[TopicPartition, int] | None:
-        """Return the log start offsets, or None if they were never written. Raises OSError.
+        """Return the log start offsets, or None if they have never been written. Raises OSError.
 
         Raises DataDirectoryError if the disk cannot read them (EIO), because no other file has them.
         """
@@ -400,7 +400,7 @@ class LogManager:
         try:
             if not self._fs.is_directory(path):
                 raise storage_error(
-                    f"{path} must be a directory, but is a symbolic link, which is not followed, or a file. The"
+                    f"{path} must be a directory, but is a file or a symbolic link (links are not followed). The"
                     " partition stays offline. Move the directory itself to this path, or delete the topic"
                 )
             log = self._logs[key] = self._open_log(key, path, self._config, point)
@@ -748,7 +748,7 @@ class LogManager:
         remove_tree(self._fs, path)
 
     def _finish_deletions(self, keys: set[TopicPartition], paths: list[str]) -> None:
-        """At a start, finish the deletions that a crash has interrupted: recovery points first, then the files.
+        """When the broker starts, finish the deletions that a crash has interrupted: recovery points first, then files.
 
         `keys` are the deleted partitions with recovery points, `paths` their renamed directories. A failure is logged,
         and the next start tries again.
@@ -776,7 +776,7 @@ class LogManager:
     # --- failure -----------------------------------------------------------------------------------------------------
 
     def on_failure(self, callback: Callable[[KafkaError], None]) -> None:
-        """Call `callback` with the error once if the directory fails."""
+        """Call `callback` once, with the error, if the directory fails."""
         self._callbacks.append(callback)
 
     def _on_log_failure(self, key: TopicPartition, error: OSError) -> None:
@@ -816,7 +816,7 @@ class LogManager:
             self._fail_directory(self._probe_failure)
 
     def _fail_directory(self, error: OSError) -> None:
-        """Refuse writes to all logs from now on, and call the callbacks; do nothing if it has failed already."""
+        """Refuse writes to all logs from now on and call the callbacks, unless the directory has already failed."""
         if self.failed is not None:
             return
         self.failed = storage_error(
@@ -845,7 +845,7 @@ class LogManager:
                 self._checkpointing = loop.create_task(run_in_slices(steps), name="log-checkpoint")
 
     def _checkpoint_in_steps(self) -> Steps[None]:
-        """Do the work of `_checkpoint`: look at all logs in slices, then note what has changed in one step."""
+        """Do the work of `_checkpoint`: look at all logs in slices; then, in one step, note what has changed."""
         moved: list[TopicPartition] = []
         grown: list[PartitionLog] = []
         known = self._recovery_points

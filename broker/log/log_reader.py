@@ -58,7 +58,7 @@ class LogReader:
         self._continuations.clear()
 
     def read(self, offset: int, limit: int, end_offset: int, max_bytes: int, min_one: bool) -> tuple[Buffer, int]:
-        """Return whole batches from the batch with `offset` on, all below offset `limit`, and the offset after them.
+        """Return whole batches from offset `offset` up to offset `limit`, and the offset after the last of them.
 
         At most `max_bytes` of one segment are returned. With `min_one`, the first batch is returned whatever its size.
         `end_offset` is the log end offset. Raises CorruptLog, OSError, and NotAtHand if data must be loaded in a thread
@@ -121,7 +121,7 @@ class LogReader:
     def _read(
         self, segment: LogSegment, start: int, limit: int, end_offset: int, max_bytes: int
     ) -> tuple[Buffer, int] | None:
-        """Return the whole batches of a segment from byte `start` on that fit, and the offset after them.
+        """Return whole batches of a segment from byte `start` on, within `max_bytes`, and the offset after them.
 
         Return None if the segment has no batch below offset `limit`. The result has no batches if the first batch is
         larger than `max_bytes`. Raises BrokenBatch, also if the offset of the first batch does not belong to the
@@ -202,7 +202,7 @@ class LogReader:
         continuations[offset] = (segment, position)
 
     def batches(self, start: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Yield (header, whole batch) from the batch with offset `start` up to offset `end`, with verified checksums.
+        """Yield (header, whole batch) from the batch with offset `start` up to offset `end`; checksums are verified.
 
         Raises CorruptLog, OSError.
         """
@@ -225,8 +225,8 @@ class LogReader:
     def windows(self, start: int) -> Iterator[bytes]:
         """Yield portions of whole batches with verified checksums, from the batch with offset `start` on.
 
-        The caller may pause between two portions. If segments were replaced or removed meanwhile, the rest comes from
-        the segments that are in their place. Raises CorruptLog, OSError.
+        The caller may pause between two portions. If segments have been replaced or removed meanwhile, the rest comes
+        from the segments that are in their place. Raises CorruptLog, OSError.
         """
         offset = start
         segment: LogSegment | None = self._segments.floor(offset)
@@ -244,5 +244,5 @@ class LogReader:
 
 
 def _beyond_segment(position: int, offset: int, segment_end: int) -> BrokenBatch:
-    """Return the error for a batch with an offset at or above the end of its segment; a checksum covers no offset."""
+    """Return the error for a batch whose offset is not below the end of its segment. No checksum covers the offset."""
     return BrokenBatch(position, f"a batch has offset {offset}, but its segment ends before offset {segment_end}")

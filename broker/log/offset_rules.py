@@ -1,7 +1,7 @@
 """Decide which segments and batches of a log count, and which offsets may follow each other in it.
 
 A start (`log_loader.py`) and a repair (`damage.py`) share these rules. So a repair removes nothing that a start would
-serve, and finds every damage that a start refuses. Nothing here reads or changes a file.
+serve, and finds all damage that makes a start refuse a partition. Nothing here reads or changes a file.
 
 * Segments that lie entirely below the log start offset are deleted, and only their files remain. A loss of power may
   have restored some of these files, with bytes that were never synced. So neither their content nor a gap between them

@@ -1,7 +1,7 @@
 """Append to one partition's log and read from it.
 
-This module makes the steps of an append (check, stamp, write, record in memory), and the errors for readers. The parts
-of a log keep its state:
+This module carries out the steps of an append (check, stamp, write, record in memory), and makes the errors for
+readers. The parts of a log keep its state:
 
 * `offsets` (`log_offsets.py`): how far the log reaches, and how far readers may see;
 * `files` (`log_files.py`): what is on disk, who waits for it, and the failure that takes the log offline;
@@ -227,12 +227,12 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset up to which read_committed readers see: no transaction is open below it."""
+        """The offset up to which read_committed readers see records: no transaction is open below it."""
         return self.offsets.last_stable_offset
 
     @property
     def high_watermark(self) -> int:
-        """The offset up to which readers see."""
+        """The offset up to which readers see records."""
         return self.offsets.high_watermark
 
     @property
@@ -270,8 +270,8 @@ class PartitionLog:
     def flushed(self, end_offset: int) -> asyncio.Future[None] | None:
         """Return None if everything below `end_offset` is as durable as `durability` demands, else a future to await.
 
-        All waiters of the same flush share the future, so shield it. If the flush fails, the future fails with
-        KafkaError KAFKA_STORAGE_ERROR; the appended batches may or may not survive then.
+        All waiters of the same flush share the future, so each must shield it. If the flush fails, the future fails
+        with KafkaError KAFKA_STORAGE_ERROR; the appended batches may or may not survive then.
         """
         return self.files.flushed(end_offset)
 
@@ -568,7 +568,7 @@ class PartitionLog:
         return failure
 
     def batches(self, offset: int | None = None, end: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Yield (header, whole batch) from the batch that holds `offset` on, up to offset `end` (exclusive).
+        """Yield (header, whole batch) of each batch, from the one that holds `offset` up to offset `end` (exclusive).
 
         By default `offset` is the log start offset and `end` the log end offset. Batches above the high watermark are
         included, because coordinators replay the whole log. Raises KAFKA_STORAGE_ERROR.
@@ -607,7 +607,7 @@ class PartitionLog:
     def find_offset_for_timestamp(
         self, timestamp: int, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> Steps[tuple[int, int, int]]:
-        """Find the first visible record with at least `timestamp` (ms); return its (timestamp, offset, leader epoch).
+        """Find the first visible record not older than `timestamp` (ms); return its (timestamp, offset, leader epoch).
 
         All three are -1 if no record matches. Special timestamps (KIP-79, KIP-734, KIP-405): -1 latest, -2 earliest, -3
         the record with the largest timestamp, -4 earliest local, -5 latest tiered. Of these, only -3 returns a

@@ -296,7 +296,7 @@ class ProducerStateManager:
                 self.remove_snapshot(offset)
 
     def remove_stray_snapshots(self, bases: Sequence[int]) -> None:
-        """Remove the snapshot files at other offsets than `bases` (the segments' base offsets), but keep the newest.
+        """Remove the snapshot files whose offset is not in `bases` (the segments' base offsets), but keep the newest.
 
         Recovery does not need the removed files. They were left by stops in the middle of a segment, and by compaction,
         which joins segments. If batches at the beginning of the log were deleted, the state of their producers cannot

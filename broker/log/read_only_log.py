@@ -89,7 +89,7 @@ class ReadOnlyLog(PartitionLog):
     def find_offset_for_timestamp(
         self, timestamp: int, isolation: IsolationLevel = READ_UNCOMMITTED
     ) -> Steps[tuple[int, int, int]]:
-        """Find the first record with at least `timestamp` (ms); return its (timestamp, offset, leader epoch).
+        """Find the first record not older than `timestamp` (ms); return its (timestamp, offset, leader epoch).
 
         Raises KAFKA_STORAGE_ERROR if the record may lie after the damage: if no record before the damage matches, and
         always for the latest offset (-1) and the largest timestamp (-3).

@@ -2,8 +2,8 @@
 
 There are two steps. `inspect` finds the damage that keeps the broker from serving a partition (`damage.py`). `repair`
 cuts the damaged part, after saving every byte that it removes. These are separate steps so that the result of `inspect`
-shows what would be lost before anything is removed. Never runs by itself. Takes the lock of the data directory, so it
-never runs while a broker uses the directory.
+shows what would be lost before anything is removed. A repair never begins by itself. It takes the lock of the data
+directory, so it cannot run while a broker uses the directory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Delete the oldest segments of a log: by age, by size, or at a DeleteRecords request (KIP-107).
+"""Delete the oldest segments of a log: by age, by size, or on a DeleteRecords request (KIP-107).
 
 Moves the log start offset, and chooses and removes segments. The new log start offset is on disk before the first file
 is removed. So a crash in between never leaves a hole, and the loader finishes the removal. Readers see the new log
@@ -133,7 +133,7 @@ class Retention:
         return offsets.log_start_offset
 
     def close_in_steps(self) -> Steps[None]:
-        """After the log was closed, close the files of the segments that were removed."""
+        """Close the files of the removed segments. Call this after the log is closed."""
         removed, self._removed = self._removed, {}
         yield from self._files.close_files(removed)
 

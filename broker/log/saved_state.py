@@ -42,9 +42,9 @@ class SavedState:
     def save(self, *, sync: bool = False, replaces: int | None = None) -> list[str]:
         """Write the active segment's indexes, the leader epochs and the producer state to files, without syncing them.
 
-        If the log has a flusher, a thread writes the snapshot of the producer state, syncs its content if `sync`, and
-        then removes the snapshot at offset `replaces`. Return the paths of the files that are already written. Raises
-        OSError.
+        If the log has a flusher, a thread writes the snapshot of the producer state, syncs its content if `sync` is
+        set, and then removes the snapshot at offset `replaces`. Return the paths of the files that are already written.
+        Raises OSError.
         """
         self._leader_epochs.write()
         active, producers = self._segments.active, self._producers

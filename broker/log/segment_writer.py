@@ -94,13 +94,13 @@ class SegmentWriter:
                 "write failed",
                 partition=self._files.name,
                 error=str(error),
-                remedy="no record is lost; the partition accepts writes again when the cause is gone",
+                remedy="no record is lost; the partition accepts writes again when the cause is removed",
             )
         name, directory = self._files.name, self._files.directory
         if error.errno in NO_SPACE:
             self._files.flush_unsynced()  # an earlier sync may have lacked space, and has to be repeated first
             return storage_error(
-                f"{name}: the disk of {directory} is full; free space on this disk, the broker then resumes writing by"
+                f"{name}: the disk of {directory} is full; free space on this disk; the broker then resumes writing by"
                 " itself"
             )
         if error.errno in OUT_OF_DESCRIPTORS:

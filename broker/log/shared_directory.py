@@ -45,7 +45,7 @@ class SharedDirectory:
                 self._sync()
 
     def sync_now(self) -> None:
-        """Sync the directory after a change of a name in this thread. Raises the same errors as `sync`."""
+        """Sync the directory in this thread, after a name in it has changed. Raises the same errors as `sync`."""
         with self._lock:
             self._sync()
 

@@ -30,11 +30,11 @@ _BLOCK: Final = 4096
 
 
 def write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool = False) -> None:
-    """Replace the file at `path` atomically: a reader sees the old content or the new content, even after a crash.
+    """Replace the file at `path` atomically: a reader sees the old or the new content, even if the process is killed.
 
     With `sync`, the content and the new name are on disk when this returns. Without `sync`, a power failure may leave a
-    mixture of old and new bytes, so the content must contain its own checksum. Raises OSError, which leaves the old
-    file.
+    mixture of old and new bytes, so the content must contain its own checksum. If OSError is raised, the old file
+    remains.
     """
     replace_file(fs, path, content, sync=sync)
     if sync:

@@ -1,7 +1,7 @@
 """Write the snapshots of a log's producers in a thread, because a snapshot of very many producers takes a long time.
 
-This module keeps the snapshots that have been begun but not written yet, and limits them. It also rebuilds a missing
-snapshot.
+This module keeps the snapshots that have been begun but not written yet, and limits their total size. It also rebuilds
+a missing snapshot.
 
 A snapshot may be written long after it was begun, or never if the broker is killed first. Recovery does not need this
 snapshot: it replays the batches from an older snapshot on, or from the first segment on. So a snapshot is never removed
@@ -41,7 +41,7 @@ _LEAST_COUNTED: Final = 4_000
 
 
 class _PendingSnapshot:
-    """The state of all producers as of an offset, which any thread may write, but only once.
+    """The state of all producers as of an offset. Any thread may write it to its file, but only once.
 
     `sync`: whether the content is synced. `replaces`: the offset of an earlier snapshot, which is removed after the
     write.

@@ -4,8 +4,8 @@ A search goes through the indexes, the batch headers and the records of the matc
 it may pass millions of headers. A batch that expands to a large size is decompressed in a worker thread, and only a few
 such batches are in memory at a time.
 
-The log may change between two steps. No file is kept open during a pause. If segments were replaced or removed, the
-search starts again.
+The log may change between two steps. No file is kept open during a pause. If segments have been replaced or removed,
+the search starts again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RECORDS: Final = 500
 """The number of records that are read in one step, which takes about half a millisecond."""
 
 _ATTEMPTS: Final = 10
-"""How often a search is attempted if the log's segments change during the search."""
+"""How many times a search is attempted if the log's segments change during the search."""
 
 _LARGE_AT_A_TIME: Final = 2
 """The maximum number of large decompressed batches that are in this process's memory at a time."""
@@ -209,7 +209,7 @@ def _pass(
 ) -> tuple[int, tuple[int, BatchHeader] | None]:
     """Read headers from the batch at byte `position` on, until one is `wanted` or the step is used up.
 
-    Return the position at which to continue, and (position, header) of the wanted batch or None. Raises BrokenBatch.
+    Return the position from which to continue, and (position, header) of the wanted batch or None. Raises BrokenBatch.
     """
     for number, (at, header) in enumerate(segment.headers(position)):
         position = at + header.size
@@ -223,7 +223,7 @@ def _pass(
 def _first_in_batch(
     segment: LogSegment, position: int, header: BatchHeader, timestamp: int, start: int, threads: Threads | None
 ) -> Steps[FoundRecord | None]:
-    """Find the first record of a batch that is not older than `timestamp` and not before offset `start`.
+    """Find, in one batch, the first record that is not older than `timestamp` and not before offset `start`.
 
     A batch that cannot be read (an older release accepted it from a client) is treated as one record at its first
     offset: a consumer that reads from this offset gets the error.

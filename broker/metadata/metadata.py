@@ -113,7 +113,7 @@ class Metadata(Protocol):
     def finish_deletions(self) -> None:
         """Resume, when the broker starts, the deletions that are unfinished.
 
-        Every subscriber must have joined `on_topic_deleted`, because a name becomes free when all subscribers have
+        Every subscriber must already be in `on_topic_deleted`, because a name becomes free when all subscribers have
         dropped their data.
         """
 

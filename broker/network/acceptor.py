@@ -161,7 +161,7 @@ class Acceptor:
             await asyncio.sleep(wait_s)
 
     def take_back(self) -> None:
-        """Stop counting the last accepted connection in the rates, because its own address's limit has refused it."""
+        """Stop counting the last accepted connection in the rates, because the limit of its address has refused it."""
         now = self._loop.time()
         for rate in self._rates:
             rate.take_back(now)

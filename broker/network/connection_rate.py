@@ -12,7 +12,7 @@ class ConnectionRate:
     `quota` is the number of connections per second, and may change; the largest int32 means no limit.
 
     As in Kafka, a connection above the limit is not refused: the listener waits before it serves this connection and
-    accepts the next one. The limit is measured like a quota, over `windows` windows of `window_s` seconds.
+    accepts the next one. The rate is measured as for a quota, over `windows` windows of `window_s` seconds.
     """
 
     def __init__(self, quota: int, *, windows: int, window_s: float) -> None:

@@ -44,9 +44,9 @@ HANDSHAKE_RECORD: Final = b"\x16"
 async def first_message(peer: socket.socket) -> None:
     """Wait until the peer's first handshake message has arrived, or bytes that cannot begin such a message.
 
-    Raises OSError if the message has more than `MAX_RECORDS` records or `MAX_MESSAGE_BYTES`. Known clients send it in
-    one record of a few kilobytes. The bytes stay in the socket. The kernel wakes the broker only a few times, even if
-    the bytes arrive one at a time.
+    Raises OSError if the message has more than `MAX_RECORDS` records or `MAX_MESSAGE_BYTES` bytes. Known clients send
+    it in one record of a few kilobytes. The bytes stay in the socket. The kernel wakes the broker only a few times,
+    even if the bytes arrive one at a time.
     """
     missing = HEADER_BYTES
     while missing:

@@ -1,4 +1,4 @@
-"""Keep the limits that the connections of all listeners share: their number, quotas, memory for requests, and turns.
+"""Keep what the connections of all listeners share: the limits on their number, quotas, memory for requests, and turns.
 
 As in Kafka, limits such as `max.connections` and `queued.max.request.bytes` hold for the broker, not for each listener.
 """
@@ -76,7 +76,7 @@ class SharedLimits:
         return ConnectionRate(quota, windows=windows, window_s=window_s)
 
     def closed(self, host: str) -> None:
-        """Stop counting a connection from the client address `host`, which is closed."""
+        """Stop counting a closed connection from the client address `host`."""
         network = network_of(host)
         self._count -= 1
         self._by_network[network] -= 1

@@ -4,7 +4,7 @@ Work is counted in bytes received and executed, plus `REQUEST_WORK` for each req
 nanosecond. A connection that is alone gets long turns. Connections that compete share `ROUND_WORK`, so that a client's
 request waits for about one round of the other connections, regardless of their number. A large request cannot be
 divided, so the work that a connection does beyond its share is deducted from its next turns. Some requests cost much
-more than their bytes say, so a turn also ends after `TURN_S`.
+more than their size suggests, so a turn also ends after `TURN_S`.
 
 Clients that have not proved who they are wait for one another (`Newcomers`), so that thousands of logins at the same
 time delay only logins.

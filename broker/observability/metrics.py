@@ -107,7 +107,7 @@ METRICS: Final = (
         OLDEST_FLUSH,
         Kind.GAUGE,
         (),
-        "The age of the oldest running flush of a log, including waits for space or descriptors; 0: none.",
+        "The age of the oldest running flush of a log, including waits for space or descriptors; 0 if none runs.",
     ),
 )
 """All metrics of the broker."""
@@ -221,13 +221,14 @@ _PAGE: Final = """\
 # Metrics
 
 If `metrics.listener` is set to `host:port`, the broker answers `GET /metrics` there in Prometheus' text format.
-Otherwise it does not listen. [TLS and credentials](operations.md#who-may-read-metrics-and-health) protect it.
+If the setting is empty, it does not. [TLS and credentials](operations.md#who-may-read-metrics-and-health) can protect
+the metrics.
 
 `GET /health` is answered there with 200, or with 503 and the reason if one of these conditions holds:
 
 * The data directory has failed.
 * A flush of a log takes longer than `health.flush.max.ms`, because the disk is full or does not respond. With
-  `durability=os` the check reports the same about the disk, although no producer waits for it.
+  `durability=os`, the check reports such a flush, too, although no producer waits for it.
 * The check cannot write and sync a small file, `.health-probe`, in the data directory, or that takes longer than
   `health.probe.timeout.ms`. In this way, a broker that receives no records also notices a disk that does not respond.
   At most one probe begins per `health.probe.interval.ms`, and at most one runs at a time; checks in between get its

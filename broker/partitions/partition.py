@@ -30,9 +30,9 @@ OPENING_WORK: Final = 250
 class Partition:
     """A partition of a topic in the metadata. If the partition is offline, `log` raises KAFKA_STORAGE_ERROR.
 
-    `find_log` returns the partition's log, or None if it was never used. `open_log` returns the log, or steps that
-    return it, and creates it if the partition was never used. `leader_epoch` is at least that of the newest batch in
-    the log: a log that Apache Kafka has written may contain epochs above `FIRST_LEADER_EPOCH`.
+    `find_log` returns the partition's log, or None if it has never been used. `open_log` returns the log, or steps that
+    return it, and creates it if the partition has never been used. `leader_epoch` is at least that of the newest batch
+    in the log: a log that Apache Kafka has written may contain epochs above `FIRST_LEADER_EPOCH`.
     """
 
     __slots__ = ("_find", "_log", "_open", "_opening", "index", "leader_epoch", "topic", "topic_id")
@@ -58,7 +58,7 @@ class Partition:
     def log(self) -> Log:
         """The partition's log, which is opened on first use. If opening it may have to wait, call `open` first.
 
-        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted, or KAFKA_STORAGE_ERROR.
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic has been deleted, or KAFKA_STORAGE_ERROR.
         """
         log = self._log
         if log is None:
@@ -67,10 +67,10 @@ class Partition:
 
     @property
     def readable(self) -> Log | UnusedLog:
-        """The partition's log or, if the partition was never used, an empty log that is not stored.
+        """The partition's log or, if the partition has never been used, an empty log that is not stored.
 
-        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted. Raises KAFKA_STORAGE_ERROR if the
-        partition is offline, or if it was never used and the data directory has failed.
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic has been deleted. Raises KAFKA_STORAGE_ERROR if the
+        partition is offline, or if it has never been used and the data directory has failed.
         """
         log = self._log
         if log is None:
@@ -88,7 +88,7 @@ class Partition:
     def open(self) -> Steps[Log]:
         """Open the log unless it is open, take it over with the partition's leader epoch, and return it.
 
-        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted, or KAFKA_STORAGE_ERROR.
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic has been deleted, or KAFKA_STORAGE_ERROR.
         """
         while self._log is None:
             if self._opening is not None:

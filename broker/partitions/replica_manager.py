@@ -51,14 +51,14 @@ class OffsetsOwner(Protocol):
     def complete_transaction(
         self, partition: int, producer_id: int, producer_epoch: int, commit: bool, marker_offset: int
     ) -> None:
-        """Commit or drop the offsets of a transaction whose marker was appended to `__consumer_offsets`.
+        """Commit or drop the offsets of a transaction whose marker has been appended to `__consumer_offsets`.
 
         `partition` is the partition's index in this topic. The marker may not be on disk yet.
         """
 
 
 class ReplicaManager:
-    """The partitions that this broker leads, which are found by topic name or topic id."""
+    """The partitions that this broker leads. They are found by topic name or topic id."""
 
     def __init__(self, config: BrokerConfig, log_manager: Logs, metadata: Metadata, clock: Clock, logger: Any) -> None:
         self.offsets_owner: OffsetsOwner | None = None
@@ -76,10 +76,8 @@ class ReplicaManager:
         """The partitions that were used, by topic name and index."""
         self._strays: set[str] = set()
         self._beyond_deletion: defaultdict[str, list[int]] = defaultdict(list)
-        """The partitions on disk at the start whose index is too high for the topic in the record of its deletion.
-
-        The indexes of the partitions are given by topic name.
-        """
+        """The indexes, by topic name, of partitions that were on disk at the start although the record of their topic's
+        deletion has fewer partitions."""
         self._leader_epochs: dict[str, dict[int, int]] = {}
         """The leader epochs above the first one, by topic name and partition index."""
 
@@ -170,17 +168,17 @@ class ReplicaManager:
         return made
 
     def _topic_of(self, partition: Partition) -> Topic:
-        """Return the partition's topic. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted."""
+        """Return the partition's topic. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic has been deleted."""
         topic = self._metadata.topic(partition.topic)
         if topic is None or topic.topic_id != partition.topic_id:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return topic
 
     def _find_log(self, partition: Partition) -> Log | None:
-        """Return the partition's log, or None if the partition was never used.
+        """Return the partition's log, or None if the partition has never been used.
 
-        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted. Raises KAFKA_STORAGE_ERROR if the
-        partition is offline, or if it was never used and the data directory has failed.
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic has been deleted. Raises KAFKA_STORAGE_ERROR if the
+        partition is offline, or if it has never been used and the data directory has failed.
         """
         self._topic_of(partition)
         log = self._log_manager.read_only.get((partition.topic, partition.index))
@@ -192,7 +190,7 @@ class ReplicaManager:
     def _open_log(self, partition: Partition) -> Log | Steps[Log]:
         """Return the partition's log, or steps that return it; create the log if the partition has none.
 
-        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted, or KAFKA_STORAGE_ERROR.
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic has been deleted, or KAFKA_STORAGE_ERROR.
         """
         return self._find_log(partition) or self._log_manager.create(
             partition.topic, partition.index, self.log_config(self._topic_of(partition))
@@ -215,9 +213,10 @@ class ReplicaManager:
     def unflushed(self, topic: str, index: int, producer_id: int) -> asyncio.Future[None] | None:
         """Return None if the producer's last batch in the partition is durable, else a future to await.
 
-        Shield the future, because other callers may await it. Raise KafkaError KAFKA_STORAGE_ERROR if the batch may be
-        lost because the log has failed, NOT_LEADER_OR_FOLLOWER if the log is closed because the broker is stopping, and
-        UNKNOWN_TOPIC_OR_PARTITION if the partition is being deleted; the future fails with the same errors.
+        The caller must shield the future, because other callers may await it. Raise KafkaError KAFKA_STORAGE_ERROR if
+        the batch may be lost because the log has failed, NOT_LEADER_OR_FOLLOWER if the log is closed because the broker
+        is stopping, and UNKNOWN_TOPIC_OR_PARTITION if the partition is being deleted; the future fails with the same
+        errors.
         """
         try:
             log = self._log_manager.get(topic, index)
@@ -227,7 +226,7 @@ class ReplicaManager:
         return None if log is None or entry is None else log.flushed(entry.last_offset + 1)
 
     def existing_log(self, topic: str, index: int) -> Log | None:
-        """Return the partition's log, or None if the partition was never used and has no log yet.
+        """Return the partition's log, or None if the partition has never been used and has no log yet.
 
         Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR if the partition is offline or its log has
         failed.
@@ -268,7 +267,7 @@ class ReplicaManager:
                 yield log
 
     def size_on_disk(self, topic: str, index: int) -> int | None:
-        """Return the size of a partition in bytes: 0 if it was never used, or None if it is offline.
+        """Return the size of a partition in bytes: 0 if it has never been used, or None if it is offline.
 
         A damaged partition that can be read up to the damage has a size, too. The partition must exist.
         """

@@ -1,4 +1,4 @@
-"""Read the log of a partition that was never used and has no files."""
+"""Read the log of a partition that has never been used and has no files."""
 
 from __future__ import annotations
 

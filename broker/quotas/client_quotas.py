@@ -1,9 +1,9 @@
 """Decide how long a client has to wait because it used more than its quotas.
 
 As in Kafka (KIP-219), a response states the time that the client has to wait (`throttle_time_ms`), and the broker
-executes no further request of the client's connection during this time. A Produce is charged with the bytes of the
-request, and a Fetch with the bytes of the response. A client that has used too much gets an empty response to a Fetch
-at once. Each request is charged with the time that it keeps the event loop busy; 100 % of `request_percentage` is the
+executes no further request of the client's connection during this time. A Produce is charged for the bytes of the
+request, and a Fetch for the bytes of the response. A client that has used too much immediately gets an empty response
+to a Fetch. Each request is charged for the time that it keeps the event loop busy; 100 % of `request_percentage` is the
 whole time of the loop.
 """
 
@@ -95,7 +95,7 @@ class Usage:
         self._client, self._is_fetch, self._now, self._mute = client, is_fetch, now, mute
 
     def measured(self, work: Callable[P, ResultT], *arguments: P.args, **named: P.kwargs) -> ResultT:
-        """Call `work`. Charge the client with its running time and with that of the coroutine, if it returns one."""
+        """Call `work`. Charge the client for its running time and, if it returns a coroutine, for the coroutine's."""
         begun = self._now()
         try:
             result = work(*arguments, **named)
@@ -122,7 +122,7 @@ class Usage:
         return max(1, int(min(wanted, read.measure.left(self._now(), read.quota))))
 
     def mutate(self, partitions: int, *, strict: bool, waits: bool = True) -> None:
-        """Charge the client with changes of partitions (KIP-599).
+        """Charge the client for changes of partitions (KIP-599).
 
         If `strict` is true and the client has already used more than its quota, nothing is charged, the client has to
         wait unless `waits` is false, and KafkaError THROTTLING_QUOTA_EXCEEDED is raised. If `strict` is false, the
@@ -150,7 +150,7 @@ class Usage:
             response.throttle_time_ms = math.ceil(self.wait_s * 1000)
 
     def sent(self, size: int) -> None:
-        """Charge the client with a response of `size` bytes."""
+        """Charge the client for a response of `size` bytes."""
         read = self._client.bytes_read
         if self._is_fetch and read is not None:
             read.measure.record(self._now(), size)
@@ -291,7 +291,7 @@ class ClientQuotas:
 
 
 def _levels(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, tuple[str | None, str | None]]]:
-    """Return the entities whose quotas apply to a client, most specific first, and which clients share each of them."""
+    """Yield the entities whose quotas apply to a client, most specific first, each with the clients that share it."""
     both = user, client_id
     yield ((CLIENT_ID, client_id), (USER, user)), both
     yield ((CLIENT_ID, None), (USER, user)), both

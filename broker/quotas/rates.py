@@ -70,7 +70,7 @@ class WindowedRate:
 
 
 class TokenBucket:
-    """Tokens that arrive at the quota's rate, up to the tokens of `windows` windows of `window_s` seconds (KIP-599).
+    """Tokens that arrive at the quota's rate. As many are kept as arrive in `windows` * `window_s` seconds (KIP-599).
 
     Work is admitted while there are tokens, and may use more tokens than there are.
     """

@@ -6,7 +6,7 @@ from ...settings import INT32_MAX, Table, at_least, integer, long, password
 
 
 class DelegationTokenSettings(Table):
-    """The settings of delegation tokens. With a token, other processes log in as a user without the user's password."""
+    """The settings of delegation tokens. A token lets other processes log in as a user without the user's password."""
 
     delegation_token_secret_key: str = password(
         doc="The key from which the broker computes the secret of every delegation token. Empty: delegation tokens are"

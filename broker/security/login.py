@@ -72,7 +72,7 @@ class Mechanism(Protocol):
 
     @property
     def proof(self) -> Proof | None:
-        """The result, None until the exchange is complete."""
+        """The result of the exchange, or None until it is complete."""
 
     async def answer(self, message: bytes) -> bytes:
         """Take a message of the client and return the broker's next message. Raises LoginRefused."""

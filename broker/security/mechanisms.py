@@ -53,7 +53,7 @@ class ListenerLogins:
             raise ConfigError(
                 _FILE,
                 f"is not set, but the listener {self._listener.name} enables PLAIN. Name a file with a line for each"
-                f" user, which `oncelog user hash NAME` makes, or set {_JAAS}",
+                f" user, as `oncelog user hash NAME` prints it, or set {_JAAS}",
             )
         if text:
             try:

@@ -127,7 +127,7 @@ def _parsed(message: bytes) -> tuple[str, str]:
     """Return the authorization id and the token of a client's first message. Raises LoginRefused."""
     found = _MESSAGE.fullmatch(message)
     if found is None:
-        raise LoginRefused("", "the message is not one of OAUTHBEARER (RFC 7628)")
+        raise LoginRefused("", "the message is not a valid OAUTHBEARER message (RFC 7628)")
     pairs = dict(pair.split(b"=", 1) for pair in found[2].split(b"\x01") if pair)
     token = _TOKEN.fullmatch(pairs.get(b"auth", b""))
     if token is None:

@@ -103,6 +103,6 @@ class ScramExchange:
             return "delegation token"
         if self._tokens is not None and self._tokens.proof(user.name) is not None:
             return (
-                f"a delegation token, but without {TOKEN_EXTENSION}=true, which Java's clients have in the JAAS line:"
+                f"a delegation token, used without {TOKEN_EXTENSION}=true, which Java's clients set in the JAAS line:"
             )
         return "user"

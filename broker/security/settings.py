@@ -204,7 +204,7 @@ class SecuritySettings(Table):
     sasl_server_max_waiting_logins_per_ip: int = integer(
         200,
         at_least(1),
-        doc="The maximum number of logins that wait for the check of their password or token and come from one address."
+        doc="The maximum number of logins from one address that wait for the check of their password or token."
         " The addresses take turns. An IPv6 address is counted as its /64 network. Not a setting of Kafka.",
     )
     scram_max_users: int = integer(

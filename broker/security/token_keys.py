@@ -162,7 +162,7 @@ def _fetch_http(url: str) -> bytes:
 
 
 def parse_keys(content: bytes) -> Mapping[str | None, PyJWK]:
-    """Return the public keys of a set by their ids. Keys of other types and uses are skipped. Raises KeysError."""
+    """Return the public keys of a set by their ids. Keys of other types or uses are skipped. Raises KeysError."""
     from jwt import PyJWK
     from jwt.exceptions import PyJWTError
 

@@ -1,4 +1,4 @@
-"""Provide a `FileSystem` on top of another one; any number of files stay open with a limited number of descriptors.
+"""Provide a `FileSystem` on top of another one, with any number of open files and a limited number of descriptors.
 
 A `PooledFile` is a handle that stays valid while its descriptor is closed and opened again. The pool keeps at most
 `capacity` descriptors. It closes the least recently used descriptor, and opens its file again when a call needs it.
@@ -20,8 +20,8 @@ Rules:
   directory. A file that is unlinked or replaced keeps an open descriptor until the file is closed. If its descriptor
   was already closed, a read raises FileNotFoundError; another file with that name is never opened instead.
 * If the system has no descriptor left (EMFILE, ENFILE), the pool closes one of its descriptors and tries once more.
-* Small files that are overwritten again and again (`overwrite`) also keep a descriptor, if they are few. Nobody syncs
-  them, so their descriptors are closed like those of files without unsynced bytes.
+* Small files that are overwritten again and again (`overwrite`) also keep a descriptor, if they are few. They are never
+  synced, so their descriptors are closed like those of files without unsynced bytes.
 
 If every descriptor is in use by a running call or belongs to a removed file, the pool opens one more than `capacity`
 instead of waiting.
@@ -504,7 +504,7 @@ class PooledFileSystem:
         self.pool.retried(self._fs.overwrite, path, content)
 
     def _often_overwritten(self, path: str) -> PooledFile | None:
-        """Return the file at `path` if overwritten recently, else None. Raises OSError if it cannot be opened."""
+        """Return the file at `path`, opened, if it was overwritten recently, else None. Raises OSError."""
         known = self._overwritten
         oldest = None
         with self.pool.lock:

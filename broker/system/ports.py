@@ -1,9 +1,9 @@
-"""Define ports: interfaces to the nondeterministic parts of the system except the network: files, time, ids, threads.
+"""Define the ports, that is, the interfaces to the nondeterministic parts of the system: files, time, ids and threads.
 
-The module also contains the real implementations, except that of `Threads`, which is in `threads.py`. No other part of
-the broker calls `os`, `time`, `uuid` or `threading` for these purposes. Tests can therefore replace them with a file
-system that loses power, a clock that stands still, ids that repeat, and threads that a seed schedules. Ports make no
-decisions: they have no retries, no paths and no policy.
+The network has no port. The module also contains the real implementations, except that of `Threads` (`threads.py`). No
+other part of the broker calls `os`, `time`, `uuid` or `threading` for these purposes. Tests can therefore replace them
+with a file system that loses power, a clock that stands still, ids that repeat, and threads that a seed schedules.
+Ports make no decisions: they have no retries, no paths and no policy.
 
 Rules for a `FileSystem`:
 

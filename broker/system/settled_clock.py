@@ -2,7 +2,7 @@
 
 Objects that have not been used for days may be removed. If the wall clock jumps ahead by days and back again (a wrong
 time server, a virtual machine that is moved), the days in between must not count as idleness. The monotonic clock shows
-how much time has really passed. A jump back needs no care, because it only delays the expiry.
+how much time has really passed. A jump back needs no special treatment, because it only delays the expiry.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class RealThreads(Threads):
 
 
 class _Jobs:
-    """The jobs that wait for a thread, in order, and the threads that wait for a job. At least one is always empty."""
+    """The jobs that wait for a thread, in order, and the threads that wait for a job. There are never both."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

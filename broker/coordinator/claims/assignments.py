@@ -219,7 +219,7 @@ class GroupAssignments:
         return max(newest, max(stays, default=NOTHING_FORGOTTEN))
 
     def concerned(self, changes: Mapping[str, Assignment | None]) -> set[TopicPartition]:
-        """Return the partitions whose owner, or its generation, may be affected by these changes."""
+        """Return the partitions for which these changes may affect the owner or the owner's generation."""
         concerned: set[TopicPartition] = set()
         for name, after in changes.items():
             before = self._held.get(name)

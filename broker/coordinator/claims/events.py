@@ -57,7 +57,7 @@ class GroupEvents:
         )
 
     def dropped(self, group_id: str, reason: str, ids: Collection[str], partitions: int | str) -> None:
-        """Record that claims were dropped, for all of their partitions or for some."""
+        """Record that claims were dropped, on all of the group's partitions or on some of them."""
         self._metrics.count(CLAIMS_DROPPED, reason)
         self._logger.info(
             "claims_dropped",
@@ -73,7 +73,7 @@ class GroupEvents:
         self._logger.warning("claims_not_dropped", group=group_id, error=str(error))
 
     def unfenced(self, group_id: str, claims: Sequence[object], by: Caller) -> None:
-        """Record that an operator has requested to drop all claims of a group."""
+        """Record that an operator has requested that all claims of a group be dropped."""
         self._logger.warning(
             "claims_unfenced",
             reason="by hand",

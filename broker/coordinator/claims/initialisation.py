@@ -13,7 +13,7 @@ A call
 4. initialises the caller's transactional id, and responds.
 
 Calls for a group are executed one after another; groups do not wait for each other. A call waits for earlier calls and
-for the transactions of the conflicting ids, altogether for at most `max_wait_ms`. Fences continue after that, and the
+for the transactions of the conflicting ids, for at most `max_wait_ms` in total. Fences continue after that, and the
 next call for the same partitions waits for these fences, so that no epoch is bumped twice. If the caller itself is
 being fenced, its call waits for that fence first.
 
@@ -123,7 +123,7 @@ class GroupAwareInitialiser:
     # ---- requests
 
     async def initialise(self, request: GroupInitialisation, by: Caller) -> tuple[str, ProducerIdentity]:
-        """Claim the partitions for the caller. Return its transactional id and its new identity.
+        """Claim the partitions for the caller. Return the caller's transactional id and new identity.
 
         Raise KafkaError INVALID_GROUP_ID, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, ILLEGAL_GENERATION,
         CONCURRENT_TRANSACTIONS (not complete in time; retry), or an error code of InitProducerId or of either
@@ -215,7 +215,8 @@ class GroupAwareInitialiser:
         if current is not None and generation_id > current:
             raise KafkaError(
                 ErrorCode.ILLEGAL_GENERATION,
-                f"Group {group_id!r} is in generation {current}. Generation {generation_id} does not exist yet.",
+                f"Group {group_id!r} is in generation {current}, but the request has generation {generation_id}. Send"
+                " the group's current generation.",
             )
 
     def _claim(
@@ -223,7 +224,7 @@ class GroupAwareInitialiser:
     ) -> tuple[asyncio.Future[None] | None, list[_Fence]]:
         """Claim the partitions and start to fence conflicting transactional ids.
 
-        Return a future for the claim's durability (None: durable already), and the fences to wait for.
+        Return a future that is done when the claim is durable (None: it already is), and the fences to wait for.
         """
         group_id, partitions = request.group_id, request.partitions
         holders = self._claims.holders(group_id, partitions)

@@ -15,8 +15,8 @@ are rewritten after it, in their order.
 Invariants
 
 * The owners that the group coordinator enforces are exactly those in these records and the committed offsets, even
-  after a kill at any point and a restart: the newest generation wins, and dropped claims stay dropped.
-  The group coordinator ignores claims that have to be dropped as soon as it knows the reason, even if the disk is full.
+  after a kill at any point and a restart: the newest generation wins, and dropped claims stay dropped. As soon as the
+  group coordinator knows that claims have to be dropped, it ignores them, even if the disk is full.
 * If the feature `group.aware.transaction` is off (`active` is False), records are read, kept and deleted with their
   groups, and no commit is refused.
 """
@@ -141,7 +141,7 @@ class GroupClaims:
     def restore(self, group_id: str, in_offsets: Mapping[TopicPartition, Claim]) -> None:
         """Enforce the claims of a group whose records were read after the broker's start.
 
-        `in_offsets` are the claims that the group's committed offsets contain. Claims that became invalid meanwhile are
+        `in_offsets` are the claims that the group's committed offsets contain. Claims that are no longer valid are
         dropped.
         """
         if self._active and in_offsets:
@@ -261,8 +261,8 @@ class GroupClaims:
     ) -> asyncio.Future[None] | None:
         """Make a transactional id hold exactly these partitions of the group.
 
-        Return None if the change is durable already, else a future: await it through `asyncio.shield`. If KafkaError
-        (with a coordinator error code) is raised, nothing has changed.
+        Return None if the change is durable already, else a future, which the caller must await through
+        `asyncio.shield`. If KafkaError (with a coordinator error code) is raised, nothing has changed.
         """
         self._check_readable(group_id)
         group = self._groups.get(group_id) or GroupAssignments()
@@ -302,8 +302,8 @@ class GroupClaims:
     ) -> asyncio.Future[None] | None:
         """Drop the group's claims on these partitions, or on all partitions (None), with immediate effect.
 
-        `forget` is true if the group itself is deleted, so that its generation need not be remembered. Return None if
-        the change is durable already, else a future.
+        `forget` is true if the group itself is being deleted, so that its generation need not be remembered. Return
+        None if the change is durable already, else a future.
         """
         group = self._groups.get(group_id)
         if group is None:
@@ -332,7 +332,7 @@ class GroupClaims:
     def _drop_all(
         self, group_id: str, group: GroupAssignments, names: list[str], *, forget: bool
     ) -> asyncio.Future[None] | None:
-        """Remove every assignment of the group. The cost depends on the number of producers, not on that of partitions.
+        """Remove every assignment of the group. The cost depends on the number of producers, not of partitions.
 
         `names` must be in the order of their ranks. Then each remaining partition keeps its owner if the broker is
         killed between two batches, or if a later batch is refused. Only the last batch records the forgotten
@@ -391,9 +391,9 @@ class GroupClaims:
         """Append and apply one batch that changes assignments (None removes one) and removes claims in `group.found`.
 
         Committed offsets may contain the removed claims, too. If the removed claims have a newer generation than all
-        remaining claims, that generation is remembered, unless the group itself is deleted (`forget`). `claims` is true
-        if a transactional id gets partitions. The append may then be refused because the record is too large or the
-        disk is full. A change that only releases partitions must not be refused for these reasons.
+        remaining claims, that generation is remembered, unless the group itself is being deleted (`forget`). `claims`
+        is true if a transactional id gets partitions. The append may then be refused because the record is too large or
+        the disk is full. A change that only releases partitions must not be refused for these reasons.
         """
         changes = group.with_overtaken(changes)
         gone = [group.forgotten_generation]
@@ -467,7 +467,7 @@ class GroupClaims:
     def _now_ms(self, group_id: str) -> int:
         """Return the timestamp for a record, in ms since the epoch.
 
-        It is never before the time when the group's last member left, even if the clock was set back.
+        It is never earlier than the time when the group last became empty, even if the clock has been set back.
         """
         return max(self._clock.now_ms(), self._claimed.emptied_ms(group_id))
 
@@ -529,7 +529,7 @@ def _coordinator_error(error: KafkaError) -> KafkaError:
 
 
 def _as_coordinators(flush: asyncio.Future[None]) -> asyncio.Future[None]:
-    """Return a new future that resolves with `flush`, and turns a log's error into a coordinator error code."""
+    """Return a new future that resolves when `flush` does. A log's error becomes a coordinator error code."""
     durable: asyncio.Future[None] = flush.get_loop().create_future()
 
     def flushed(done: asyncio.Future[None]) -> None:

@@ -40,8 +40,8 @@ class ClassicGroup:
     """One group of the classic protocol.
 
     `state_timestamp_ms` is the time when the group entered its state, in ms since the epoch, or None if the log does
-    not contain that time. `emptied_ms` is the time when the last member left most recently, in ms since the epoch, or
-    -1 if members never left, or if the group had members when it was read from the log.
+    not contain that time. `emptied_ms` is the time when the group last became empty, in ms since the epoch. It is -1 if
+    the group never became empty, or if it had members when it was read from the log.
     `protocol_type` is None for a group that only has committed offsets (of "simple" consumers).
     `subscribed_topics` is None if the topics are unknown, because the members do not send consumer subscriptions, or
     subscribe to too many topics.

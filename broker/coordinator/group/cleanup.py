@@ -1,11 +1,11 @@
-"""Removes groups, offsets and claims: by request, with their topic, with the last member, or by expiry.
+"""Removes groups, offsets and claims: on request, after a topic's deletion, when the last member leaves, or by expiry.
 
 Enforces the dependencies: a claim is removed with its offset, with its group, or with the group's last member. A group
 without members is removed when it has neither offsets nor claims left. Never decides whether a request to delete is
 acceptable; `offset_rules` does. `deleted_topics` finds the offsets of deleted topics.
 
-A claim is dropped before its offset is removed. If the drop fails, nothing has changed. After a crash in between, a
-repeated removal completes the first one.
+A claim is dropped before its offset is removed. If the drop fails, nothing has changed. After a crash in between,
+repeating the removal completes it.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class GroupCleanup:
     def unsettled(self, group_id: str) -> asyncio.Future[None] | None:
         """Return None if all drops of the group's claims are durable, else a future that resolves when they are.
 
-        The future is shared: await it through `asyncio.shield`.
+        The future is shared, so callers must await it through `asyncio.shield`.
         """
         return self._unsettled.get(group_id)
 
@@ -175,7 +175,7 @@ class GroupCleanup:
 
     @staticmethod
     def is_outlived(group: ClassicGroup | None, claim: Claim) -> bool:
-        """Whether the group's last member left after the claim was made; False if members never left."""
+        """Whether the group has become empty since the claim was made."""
         return group is not None and 0 <= claim.made_ms < group.emptied_ms
 
     # ---- removal with the topic

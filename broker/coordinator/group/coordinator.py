@@ -174,10 +174,10 @@ class GroupCoordinator:
         self._cleanup.deleted_topics.remove_lost()
 
     def begin_sessions(self) -> None:
-        """Start the session timers, and start to reread the partitions that could not be read.
+        """Start the session timers, and begin to read again the partitions that could not be read.
 
-        Call this method when clients can reach the broker. If the timers started earlier and the broker took long to
-        start, all sessions would time out, and all groups would lose their members.
+        Call this method when clients can reach the broker. If the timers started earlier and the broker took a long
+        time to start, all sessions would time out, and all groups would lose their members.
         """
         self._membership.begin_sessions(self._membership.groups.values())
         self._schedule_expiry()
@@ -218,7 +218,7 @@ class GroupCoordinator:
             self._membership.begin_sessions([self._membership.get_or_create(group_id)])
 
     async def stop(self) -> None:
-        """Answer parked requests and stop the timers. Everything acknowledged is in the log already."""
+        """Answer parked requests and stop the timers. All acknowledged changes are in the log already."""
         self._stopped = True
         self._timer.clear()
         for task in (self._expiry, self._loading):
@@ -268,8 +268,8 @@ class GroupCoordinator:
     def _run_due(self) -> None:
         """Run a portion of the timed actions that were due at the last wake-up.
 
-        A deadline that has passed since then needs another wake-up, because a heartbeat that arrived before it may
-        still wait in a socket.
+        A deadline that has passed since then needs another wake-up, because a heartbeat that arrived before the
+        deadline may still be waiting in a socket.
         """
         self._wake_up = None
         try:
@@ -501,7 +501,7 @@ class GroupCoordinator:
         return prepared
 
     def is_current(self, prepared: PreparedCommit) -> bool:
-        """Whether the prepared commits may be appended in this event-loop turn. If not, prepare them again."""
+        """Whether the prepared commits may be appended in this event-loop turn. If not, they must be prepared again."""
         return prepared.is_current(self._metadata, self._claims.of_group(prepared.group_id))
 
     def commit_prepared(
@@ -550,7 +550,7 @@ class GroupCoordinator:
     def complete_transaction(
         self, partition: int, producer_id: int, producer_epoch: int, commit: bool, marker_offset: int
     ) -> None:
-        """Commit or drop the producer's pending offsets after its marker was appended to their partition.
+        """Commit or drop the producer's pending offsets after its marker has been appended to their partition.
 
         `partition` is an index in `__consumer_offsets`. Like every record, the marker takes effect when it is appended.
         Responses that depend on it wait until it is durable.
@@ -560,8 +560,8 @@ class GroupCoordinator:
     def _sort_out(self, commits: Iterable[Commit]) -> tuple[list[ErrorCode], list[Commit]]:
         """Check the commits. Return an error code for each of them, and the valid ones.
 
-        A commit is valid if its partition exists, the topic was not replaced by another topic with the same name, and
-        the metadata is not too large.
+        A commit is valid if its partition exists, the topic has not been replaced by another topic with the same name,
+        and the metadata is not too large.
         """
         codes = []
         valid = []
@@ -749,13 +749,13 @@ class GroupCoordinator:
         return {group_id: found for group_id in self._offsets.groups() if (found := self._claims_in_offsets(group_id))}
 
     def is_outlived(self, group_id: str, claim: Claim) -> bool:
-        """Whether the group's last member left after the claim was made."""
+        """Whether the group has become empty since the claim was made."""
         return self._cleanup.is_outlived(self._membership.groups.get(group_id), claim)
 
     def emptied_ms(self, group_id: str) -> int:
-        """Return the time when the group's last member left most recently, in ms since the epoch.
+        """Return the time when the group last became empty, in ms since the epoch.
 
-        Return -1 if that is unknown, if members never left, or if the group does not exist.
+        Return -1 if that time is unknown, if the group never became empty, or if the group does not exist.
         """
         group = self._membership.groups.get(group_id)
         return -1 if group is None else group.emptied_ms
@@ -763,9 +763,10 @@ class GroupCoordinator:
     # ---- deletion and expiry
 
     def on_topics_deleted(self, topics: Iterable[str]) -> Awaitable[None] | None:
-        """Remove the offsets of deleted topics. If an awaitable is returned, await it to remove the rest.
+        """Remove the offsets of deleted topics. If an awaitable is returned, it must be awaited to remove the rest.
 
-        The call, or the await, raises KafkaError if offsets cannot be removed. In that case, call this method again.
+        The call, or the await, raises KafkaError if offsets cannot be removed. In that case, the caller must call this
+        method again.
         """
         return self._cleanup.topics_deleted(topics)
 

@@ -54,5 +54,5 @@ class GroupFootprint:
             self.on_given_up(*oldest)
 
     def remove_pending(self, group_id: str, member_id: str) -> None:
-        """Stop counting a pending member id, because its client has joined or the id was discarded."""
+        """Stop counting a pending member id, because its client has joined or the id has been discarded."""
         self.pending_bytes -= self._pending.pop((group_id, member_id), 0)

@@ -142,7 +142,7 @@ class GroupLog:
         self.put_offsets(group_id, [(target, None) for target in partitions])
 
     def remove_group(self, group_id: str) -> None:
-        """Append tombstones for all offsets of a group and, as the last one, for the group itself, in one batch."""
+        """Append one batch of tombstones: one for each offset of a group and, last, one for the group itself."""
         records: list[tuple[bytes, None]] = [
             (offset_key(group_id, p), None) for p in self._offsets.partitions(group_id)
         ]
@@ -188,7 +188,7 @@ class GroupLog:
             flush.add_done_callback(lambda done: stored(_failure(done)))
 
     def _check_size(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
-        """Raise KafkaError UNKNOWN_SERVER_ERROR if the group is certainly too large for a batch, as an append would.
+        """Raise KafkaError UNKNOWN_SERVER_ERROR, as an append would, if the group is certainly too large for a batch.
 
         This check avoids encoding a group of many megabytes that the append would refuse.
         """

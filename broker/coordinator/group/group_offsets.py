@@ -1,4 +1,4 @@
-"""Stores the committed offsets of one group in compact form: a coordinator has hundreds of thousands of offsets.
+"""Stores the committed offsets of one group in compact form, because a coordinator may have hundreds of thousands.
 
 Implements the rule that a partition's newest record is the valid one. Offsets that are committed together usually
 differ only in two numbers, the committed offset and the record's offset. These numbers are kept in one array, and
@@ -18,7 +18,7 @@ from ..claim import Claim, TopicPartition
 class OffsetAndMetadata(NamedTuple):
     """A committed offset.
 
-    `record_offset` is where the record of this commit is in the log of `__consumer_offsets`. `expire_timestamp_ms` is
+    `record_offset` is the offset of this commit's record in the log of `__consumer_offsets`. `expire_timestamp_ms` is
     the time in ms since the epoch when the committed offset expires; it is -1 unless an old client requested a
     retention for this offset. `topic_id` is zero if it is unknown. `claim` is the partition's claim when the record was
     written; a later claim does not change it.
@@ -71,11 +71,11 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
         return OffsetAndMetadata._make((committed_offset, *self._rests[place], record_offset))
 
     def partitions(self) -> dict[TopicPartition, int]:
-        """Return a new dict whose keys are the partitions, which costs less than iterating over the mapping."""
+        """Return a new dict whose keys are the partitions. This costs less than iterating over the mapping."""
         return self._places.copy()
 
     def listed(self) -> Sequence[TopicPartition]:
-        """Return the partitions in the order of their places. Copy the list before an offset changes."""
+        """Return the partitions in the order of their places. Callers must copy the list before an offset changes."""
         return self._partitions
 
     def claims(self) -> dict[TopicPartition, Claim]:

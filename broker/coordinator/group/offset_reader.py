@@ -1,8 +1,8 @@
 """Decodes the committed offsets when the broker starts, quickly and with shared objects.
 
-A group commits on many partitions, and groups use the same topics, mostly with the same metadata. The group id and the
-topic name are therefore decoded once per group and topic. All groups share the (topic, partition) tuples and the topic
-ids.
+A group usually commits on many partitions, and many groups use the same topics, mostly with the same metadata. The
+group id and the topic name are therefore decoded once per group and topic. All groups share the (topic, partition)
+tuples and the topic ids.
 """
 
 from __future__ import annotations

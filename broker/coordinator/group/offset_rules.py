@@ -60,7 +60,7 @@ def _wrong_generation(group: ClassicGroup, generation_id: int) -> KafkaError:
 
 
 def check_offset_delete(group: ClassicGroup | None, group_id: str) -> ClassicGroup:
-    """Return the group if its offsets may be deleted. Raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP if not."""
+    """Return the group if its offsets may be deleted, else raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id!r}. Check the group id.")
     if group.state is not GroupState.EMPTY and not group.is_consumer_group:
@@ -70,7 +70,7 @@ def check_offset_delete(group: ClassicGroup | None, group_id: str) -> ClassicGro
 
 
 def check_group_delete(group: ClassicGroup | None, group_id: str) -> ClassicGroup:
-    """Return the group if it may be deleted. Raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP if not."""
+    """Return the group if it may be deleted, else raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id!r}. Check the group id.")
     if group.state is not GroupState.EMPTY:

@@ -66,7 +66,7 @@ class PreparedCommit:
         return self._size > self.largest_batch
 
     def check_size(self) -> None:
-        """Raise KafkaError UNKNOWN_SERVER_ERROR if the records do not fit into one batch, as an append would."""
+        """Raise KafkaError UNKNOWN_SERVER_ERROR, as an append would, if the records do not fit into one batch."""
         if self.is_too_large:
             raise KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR,

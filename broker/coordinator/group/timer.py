@@ -70,9 +70,10 @@ class DeadlineTimer:
         return self._heap[0][0] if self._heap else None
 
     def run_due(self, most: int = 1 << 30, due_by: float = math.inf) -> None:
-        """Take at most `most` entries that are due, and run their actions. Repeat while `next_deadline` is in the past.
+        """Take at most `most` due entries, and run their actions.
 
-        Entries whose deadline is after `due_by`, in seconds of the monotonic clock, are left for later.
+        The caller must call again while `next_deadline` is in the past. Entries whose deadline is after `due_by`, in
+        seconds of the monotonic clock, are left for later.
 
         Entries of cancelled actions and entries whose deadline was extended count towards `most`, too: if many sessions
         began together and are kept alive, their entries become due together. Actions that are scheduled meanwhile run

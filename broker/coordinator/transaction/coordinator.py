@@ -17,8 +17,8 @@ did not wait for them; a decision is durable before any response and before any 
 COMPLETE_* follows only when every marker is durable; a request with a fenced epoch never succeeds. `decide → append`
 runs to completion even if the request that started it is cancelled.
 
-While EndTxn(commit) waits for records, the transaction accepts no batches. So records that are found durable are still
-all the records when the commit is decided, and a producer that keeps writing cannot delay the commit.
+While EndTxn(commit) waits for records, the transaction accepts no batches. So no record can be added between the check
+that all records are durable and the decision, and a producer that keeps writing cannot delay the commit.
 """
 
 from __future__ import annotations
@@ -183,15 +183,15 @@ class TransactionCoordinator(TransactionCore):
         """Handle an EndTxn request, if possible without waiting: decide to commit or abort the ongoing transaction.
 
         `written` are the partitions that the producer says it wrote. If it is None, every registered partition gets a
-        marker. With `keeps_session` the written partitions stay registered for the producer's next transaction.
-        A commit needs durable records, but a producer that sends them with acks=1, or does not wait for the responses,
-        may commit earlier. Then the transaction is closed, so that it accepts no further batch, and the result is
-        Step.NEEDS_RECORDS. `closed` says that the records are durable: it is the `TransactionEntry.closed` with which
-        the caller began to wait for them.
+        marker. With `keeps_session` the written partitions stay registered for the producer's next transaction. A
+        commit needs durable records, but a producer that sends them with acks=1, or does not wait for the responses,
+        may send EndTxn before they are durable. Then the transaction is closed, so that it accepts no further batch,
+        and the result is Step.NEEDS_RECORDS. `closed` is passed when the records have become durable: it is the value
+        that `TransactionEntry.closed` had when the caller began to wait for them.
 
-        Return the producer's identity for its next transaction, and a future if the decision is not durable yet: await
-        it through `asyncio.shield` before responding. Return a Step if the decision has to wait; the caller then uses
-        `end_txn`. Raise KafkaError like `end_txn`.
+        Return the producer's identity for its next transaction, and a future if the decision is not durable yet. The
+        caller must await the future through `asyncio.shield` before it responds. Return a Step if the decision has to
+        wait; the caller must then use `end_txn`. Raise KafkaError like `end_txn`.
         """
         identity = ProducerIdentity(producer_id, producer_epoch)
         entry: TransactionEntry | None = None
@@ -310,7 +310,7 @@ class TransactionCoordinator(TransactionCore):
         """Wait until the records of the ongoing transaction, which is closed, are durable.
 
         The records of deleted partitions are not needed. Raise KafkaError TRANSACTION_ABORTABLE if records may be lost
-        because a disk has failed, COORDINATOR_NOT_AVAILABLE if a log is closed because the broker is stopping.
+        because a disk has failed, and COORDINATOR_NOT_AVAILABLE if a log is closed because the broker is stopping.
         """
         async for partition in in_slices(metadata.topic_partitions, _EXAMINED_AT_ONCE):
             try:

@@ -127,7 +127,7 @@ class TransactionCore:
 
     @property
     def on_transactional_id_expired(self) -> list[Callable[[str], None]]:
-        """The callbacks that receive each expired transactional id, after its tombstone is appended."""
+        """The callbacks that receive each expired transactional id, after its tombstone has been appended."""
         return self.maintenance.on_transactional_id_expired
 
     @property
@@ -204,7 +204,7 @@ class TransactionCore:
     def transition(
         self, entry: TransactionEntry, new: TransactionMetadata, reason: str, by: Caller
     ) -> asyncio.Future[None] | None:
-        """Append the value `new`. When it is durable, start what follows from it, even if the caller was cancelled.
+        """Append the value `new`. When it is durable, start what follows from it, even if the caller is cancelled.
 
         Return None if `new` is current already, else a shared future that resolves when `new` becomes current.
         """

@@ -84,9 +84,9 @@ class PartitionGateway(Protocol):
     def unflushed(self, partition: TopicPartition, producer_id: int) -> asyncio.Future[None] | None:
         """Return None if the producer's last batch in the partition is durable, else a future to await.
 
-        Shield the future, because other callers may await it. Raise KafkaError KAFKA_STORAGE_ERROR if the batch may be
-        lost, NOT_LEADER_OR_FOLLOWER if the log is closed because the broker is stopping, and UNKNOWN_TOPIC_OR_PARTITION
-        if the partition is being deleted; the future fails with the same errors.
+        The caller must shield the future, because other callers may await it. Raise KafkaError KAFKA_STORAGE_ERROR if
+        the batch may be lost, NOT_LEADER_OR_FOLLOWER if the log is closed because the broker is stopping, and
+        UNKNOWN_TOPIC_OR_PARTITION if the partition is being deleted; the future fails with the same errors.
         """
 
     def producer_epochs(self) -> Iterator[tuple[int, int]]:

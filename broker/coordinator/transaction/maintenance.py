@@ -1,6 +1,6 @@
 """Does the background work on transactions: timeouts and expiry.
 
-When the broker starts, it also completes and repairs transactions. This module decides when the work is due. The
+When the broker starts, this module also completes and repairs transactions. It decides when the work is due. The
 coordinator makes the transitions, and the marker writer writes the markers.
 
 A repair that fails when the broker starts (because of a full disk or an unreadable state partition) is retried until it
@@ -178,9 +178,9 @@ class TransactionMaintenance:
         return True
 
     def highest_producer_id(self) -> int:
-        """Return the highest producer id in any log or state, -1 if no producer id is known. New ids must be higher.
+        """Return the highest producer id in any log or state, or -1 if none is known. New ids must be higher.
 
-        Ids that no block will ever reach are ignored, because clients can write any producer id into a batch.
+        Ids too high to be allocated are ignored, because clients can write any producer id into a batch.
         """
         of_states = (
             max(metadata.producer_id, metadata.previous_producer_id, metadata.next_producer_id)

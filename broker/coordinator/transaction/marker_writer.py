@@ -101,7 +101,7 @@ class TransactionMarkerWriter:
         """Write one marker to its partitions. Return the partitions that still need the marker, each with the reason.
 
         Partitions that need no marker are logged and left out of the result. `before` is the result of the previous
-        attempt, because only changes are logged.
+        attempt. It is needed because only changes are logged.
         """
         left = await self._attempt(marker, before)
         if left and left != before:

@@ -32,8 +32,8 @@ class ProducerIdManager:
     async def refill(self) -> None:
         """Return when producer ids are available, allocating a block if necessary.
 
-        Raise KafkaError COORDINATOR_NOT_AVAILABLE if no block can be allocated. Clients of all versions retry this
-        code, and the disk may have recovered or the broker restarted by then.
+        Raise KafkaError COORDINATOR_NOT_AVAILABLE if no block can be allocated. Clients of all versions retry after
+        this code. By then, the disk may have recovered or the broker been restarted.
         """
         if self._current:
             return
@@ -53,7 +53,7 @@ class ProducerIdManager:
             raise
 
     async def next(self) -> int:
-        """Return a producer id that was never used before, waiting for a block if necessary.
+        """Return a producer id that has never been used before, waiting for a block if necessary.
 
         Raise KafkaError like `refill`.
         """

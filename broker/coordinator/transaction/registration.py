@@ -64,9 +64,9 @@ class PartitionRegistration:
 
         With `session` they stay registered after this transaction. `writes`: the caller (another broker) will append to
         the partitions without calling `wrote`. Return None if they are registered durably, a future that resolves when
-        they are (await it through `asyncio.shield`), or Step.WAIT if an earlier transaction or transition is
-        incomplete. On Step.WAIT use `add_partitions`, or await `until_settled` and call again. Raise KafkaError like
-        these methods.
+        they are (callers must await it through `asyncio.shield`), or Step.WAIT if an earlier transaction or transition
+        is incomplete. After Step.WAIT, the caller uses `add_partitions`, or awaits `until_settled` and calls again.
+        Raise KafkaError like these methods.
         """
         identity = ProducerIdentity(producer_id, producer_epoch)
         entry: TransactionEntry | None = None
@@ -124,8 +124,8 @@ class PartitionRegistration:
         """Raise KafkaError POLICY_VIOLATION if the transaction grows beyond `transaction.max.partitions`.
 
         Each value of a transaction is written with all its partitions, so the limit bounds the work for one request.
-        Producers abort the transaction after this code. A transaction or session that began under a higher limit keeps
-        its partitions.
+        Producers abort the transaction when they receive this error. A transaction or session that began under a higher
+        limit keeps its partitions.
         """
         size, most = len(after.topic_partitions), self._core.config.transaction_max_partitions
         if size > most and size > max(len(before.topic_partitions), len(before.session_partitions)):
@@ -191,9 +191,9 @@ class PartitionRegistration:
 
         `registers`: the request registers the partition implicitly (Produce v12+, TxnOffsetCommit v5+). For an older
         request, the partition must be registered already, or must belong to the session; the batch then opens the
-        session's next transaction. If the result is a future, await it through `asyncio.shield` and call again. If it
-        is Step.WAIT, await `until_settled` and call again. Raise KafkaError with the code for the response if the batch
-        is refused.
+        session's next transaction. If the result is a future, the caller awaits it through `asyncio.shield` and calls
+        again. If it is Step.WAIT, the caller awaits `until_settled` and calls again. Raise KafkaError with the code for
+        the response if the batch is refused.
         """
         if self.verify(transactional_id, producer_id, producer_epoch, partition) is ErrorCode.NONE:
             return None

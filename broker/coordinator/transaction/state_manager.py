@@ -149,9 +149,10 @@ class TransactionStateManager:
     def transition(self, entry: TransactionEntry, new: TransactionMetadata) -> asyncio.Future[None] | None:
         """Append the value `new`. Return None if it is current, else a future that resolves when it becomes current.
 
-        The future is shared: await it through `asyncio.shield`. The call and the future raise KafkaError with a
-        coordinator error code; the transactional id's value is then unchanged. A record larger than `max.message.bytes`
-        is refused while partitions are added, never when the transaction ends: a decision may have any size.
+        The future is shared, so callers must await it through `asyncio.shield`. The call and the future raise
+        KafkaError with a coordinator error code; the transactional id's value is then unchanged. A record larger than
+        `max.message.bytes` is refused while partitions are added, never when the transaction ends: a decision may have
+        any size.
         """
         try:
             end_offset = self._append(entry, new)
