@@ -13,7 +13,9 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+_-]*://")
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return the host and port of an address. Raises ValueError, with a message to be put after the address."""
+    """Return the host and port of an address. Raises ValueError, whose message completes a sentence that begins with
+    the address.
+    """
     if not _is_address(text):
         raise ValueError(f"is not host:port: {_hint(text)}")
     host, _, port = text.rpartition(":")
@@ -32,10 +34,10 @@ def _hint(text: str) -> str:
     scheme = _SCHEME.match(text)
     if scheme is not None:
         rest = text[scheme.end() :].split("/")[0]
-        return f"leave {scheme.group()} out, give {rest}" if _is_address(rest) else f"give {FORM}"
+        return f"leave out {scheme.group()}: give {rest}" if _is_address(rest) else f"give {FORM}"
     if _is_address(f"{text}:9092"):
-        return f"the port is missing, give {text}:9092 for instance"
+        return f"the port is missing: give {text}:9092, for example"
     host, _, port = text.rpartition(":")
     if _is_address(f"[{host}]:{port}"):
-        return f"an IPv6 address is written in brackets, give {FORM}"
+        return f"put the IPv6 address in brackets: give {FORM}"
     return f"give {FORM}"

@@ -18,7 +18,8 @@ def grace_s(config: ClientConfig, error: BaseException | None) -> float | None:
 
 
 class ClosingBound:
-    """The time that is left for closing a client in several steps. A cancellation in one step shortens the rest.
+    """The time that is left for closing a client in several steps. A cancellation in one step shortens the time for all
+    others.
 
     Run each step in a `with` block of the bound. After a cancellation at most cancel.grace.ms remain.
     """

@@ -1,6 +1,6 @@
 """The client's view of the cluster: the leaders and coordinators, and a connection to each of their nodes.
 
-`Cluster` owns the metadata snapshot and its refreshing, the look-up of coordinators and, through `ConnectionPool`, the
+`Cluster` keeps and refreshes the metadata snapshot, looks up coordinators and, through `ConnectionPool`, owns the
 sockets. It sends a caller's request to the node that the caller names, and never retries the request. It retries only
 its own requests for metadata and coordinators. It knows neither batches nor groups.
 
@@ -447,11 +447,11 @@ class Cluster:
                 failures = 0
             except KafkaError as error:
                 if failures == 0:
-                    log.warning("metadata could not be refreshed, trying again: %s", error)
+                    log.warning("metadata could not be refreshed; trying again: %s", error)
                 failures += 1
                 self._wanted.set()
             except Exception:  # after a bug the client must not keep using outdated leaders
-                log.exception("metadata could not be refreshed, trying again")
+                log.exception("metadata could not be refreshed; trying again")
                 failures += 1
                 self._wanted.set()
             # Also after a success: a broker with stale metadata must not make the client ask without a pause.

@@ -148,8 +148,8 @@ class ClientConfig(ClientTable):
     sasl_oauth_token_provider: TokenProvider | None = instance(
         _token_provider,
         "TokenProvider | None",
-        doc="Function for OAUTHBEARER that returns an access token and the seconds for which it is valid. It is"
-        " async, or runs in a thread. Not a setting of Kafka's Java client.",
+        doc="Function for OAUTHBEARER that returns an access token and the seconds for which it is valid. An"
+        " async function is awaited; any other runs in a thread. Not a setting of Kafka's Java client.",
         secret=True,
     )
     sasl_oauthbearer_method: str = text(
@@ -332,7 +332,7 @@ class ProducerConfig(ClientConfig):
         131_072,
         at_least(0),
         doc="Bytes of records at which a batch is full; 0: each batch has one record. With compression,"
-        " compressed bytes are counted, estimated from earlier batches, and a batch is also full at 512 KB of"
+        " the compressed size counts, as estimated from earlier batches. A batch is then also full at 512 KB of"
         " uncompressed records, or at batch.size uncompressed bytes if that is larger. A batch begins with memory for"
         " 16 KB, and takes more as it grows.",
     )
@@ -395,8 +395,8 @@ class ProducerConfig(ClientConfig):
     transactional_group_id: str | None = text(
         None,
         doc="The consumer group for which transactions commit offsets; send_offsets(offsets) then needs no group."
-        " Without a transactional.id the producer is transactional as well, and the broker assigns an id. Not"
-        " a setting of Kafka's Java client.",
+        " With this setting the producer is transactional even without a transactional.id: the broker then assigns"
+        " an id. Not a setting of Kafka's Java client.",
     )
     consumer_group_aware_transaction: bool | str = boolean(
         True,
@@ -589,7 +589,11 @@ class ConsumerConfig(ClientConfig):
                 "session.timeout.ms",
             )
         if self.group_id is None and "enable.auto.commit" in self.explicit and self.enable_auto_commit:
-            raise ConfigError("enable.auto.commit", "true needs a group.id to commit for", "group.id")
+            raise ConfigError(
+                "enable.auto.commit",
+                "true needs a group.id, because a group owns the committed offsets: set it, or leave this setting out",
+                "group.id",
+            )
         if self.fetch_max_wait_ms >= self.request_timeout_ms:
             raise ConfigError(
                 "fetch.max.wait.ms",

@@ -1,8 +1,8 @@
 """A TCP connection to a broker: requests are pipelined, and responses come back in the same order.
 
-A connection owns correlation ids, framing, the negotiation of versions, the login and the timeout of each request. It
-never retries, never reconnects, and knows no topics. When a response does not arrive in time, the connection closes and
-all its unanswered requests fail.
+A connection handles correlation ids, framing, the negotiation of versions, the login and the timeout of each request.
+It never retries or reconnects, and knows nothing about topics. When a response does not arrive in time, the connection
+closes and all its unanswered requests fail.
 
 If the broker limits the lifetime of a login, the first request that is sent shortly before the login expires, or later,
 starts a new login on the same connection (KIP-368). Requests that are sent during the new login are held back until the
@@ -344,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
         return future
 
     def _sent_at(self, now: float) -> float:
-        """Return the time, as far as it is known, at which a request that is held back now can be written."""
+        """Return the earliest known time at which a request that is held back now can be written."""
         return now if self._throttle is None else max(now, self._throttle.when())
 
     def _encoded(self, request: Request[Any], version: int) -> tuple[int, list[Buffer]]:
@@ -610,7 +610,7 @@ class Connection(asyncio.BufferedProtocol):
             self._arm(min([*(one.deadline for one in waiting), *(deadline for _, deadline in self._posted)]))
 
     def _has_bytes_below_tls(self) -> bool:
-        """Whether the socket's transport still buffers bytes that TLS has already passed to this transport."""
+        """Whether the socket's transport, to which TLS passes its bytes, still buffers some of them."""
         below = self._below_tls
         return below is not None and not below.is_closing() and below.get_write_buffer_size() > 0
 

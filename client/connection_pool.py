@@ -1,8 +1,8 @@
 """The client's sockets: at most one connection per (node, channel), opened on demand and reopened after a loss.
 
-The pool waits between attempts to connect (backoff), and closes idle connections. It knows addresses, not topics. A
-channel separates requests that must not wait behind other requests, because responses come in order and a JoinGroup
-may take minutes.
+The pool waits between attempts to connect (backoff), and closes idle connections. It deals with addresses, not with
+topics. A channel separates requests that must not wait behind other requests, because responses come in order and a
+JoinGroup may take minutes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class ConnectionState:
         self.failures = 0
         self.next_attempt_at = 0.0
         self.silent_since: float | None = None
-        """Time when the peer accepted the current attempt's connection; None unless its first response is awaited."""
+        """Time when the peer accepted the current attempt's connection; None unless the peer's first response is
+        awaited.
+        """
 
 
 class ConnectionPool:

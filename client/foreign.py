@@ -18,5 +18,5 @@ def foreign_answer(head: bytes, max_frame_bytes: int) -> str | None:
     if len(line) >= 4 and all(0x20 <= byte < 0x7F for byte in line):
         return f"answered {line.decode('ascii')!r}"
     if size < 4 or size > max_frame_bytes:
-        return f"answered with bytes that no frame begins with, {head[:8].hex(' ')}"
+        return f"answered with bytes that no frame begins with: {head[:8].hex(' ')}"
     return None

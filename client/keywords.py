@@ -56,8 +56,8 @@ class ClientKeywords(TypedDict, total=False):
     sasl_mechanisms: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
     """The same as sasl.mechanism, by librdkafka's older name. Only one mechanism is accepted."""
     sasl_oauth_token_provider: TokenProvider | None
-    """Function for OAUTHBEARER that returns an access token and the seconds for which it is valid. It is async, or
-    runs in a thread. Not a setting of Kafka's Java client.
+    """Function for OAUTHBEARER that returns an access token and the seconds for which it is valid. An async
+    function is awaited; any other runs in a thread. Not a setting of Kafka's Java client.
     """
     sasl_oauthbearer_client_id: str
     """The client's id at the OAuth server, as in librdkafka."""
@@ -154,9 +154,9 @@ class SendingKeywords(ClientKeywords, total=False):
     them; 0 never.
     """
     batch_size: int
-    """Bytes of records at which a batch is full; 0: each batch has one record. With compression, compressed bytes
-    are counted, estimated from earlier batches, and a batch is also full at 512 KB of uncompressed records, or at
-    batch.size uncompressed bytes if that is larger. A batch begins with memory for 16 KB, and takes more as it
+    """Bytes of records at which a batch is full; 0: each batch has one record. With compression, the compressed
+    size counts, as estimated from earlier batches. A batch is then also full at 512 KB of uncompressed records, or
+    at batch.size uncompressed bytes if that is larger. A batch begins with memory for 16 KB, and takes more as it
     grows.
     """
     buffer_memory: int
@@ -204,9 +204,9 @@ class PoolKeywords(SendingKeywords, total=False):
     require: raise UnsupportedVersionError if the broker lacks the feature. Not a setting of Kafka's Java client.
     """
     transactional_group_id: str | None
-    """The consumer group for which transactions commit offsets; send_offsets(offsets) then needs no group. Without
-    a transactional.id the producer is transactional as well, and the broker assigns an id. Not a setting of Kafka's
-    Java client.
+    """The consumer group for which transactions commit offsets; send_offsets(offsets) then needs no group. With
+    this setting the producer is transactional even without a transactional.id: the broker then assigns an id. Not a
+    setting of Kafka's Java client.
     """
 
 

@@ -36,7 +36,7 @@ class PartitionMetadata:
 class TopicMetadata(NamedTuple):
     """A topic with its partitions by index. `topic_id` is all zeros with brokers before Kafka 2.8.
 
-    If a response leaves out a partition or lists one twice, `partitions` is empty and `error_code`
+    If a response leaves out a partition or lists one twice, `partitions` is empty and `error_code` is
     UNKNOWN_SERVER_ERROR.
     """
 
@@ -74,7 +74,7 @@ class ClusterMetadata:
     def updated(self, response: MetadataResponse, keep: Iterable[str] | None) -> ClusterMetadata:
         """Return a new snapshot: the response's brokers and topics, and the known topics that are in `keep`.
 
-        `keep` None means that the response has all topics, so known topics that it lacks are dropped. A leader with an
+        If `keep` is None, the response has all topics, so known topics that it lacks are dropped. A leader with an
         older leader epoch than the known leader's is ignored, because brokers learn of changes at different times.
         """
         topics = {} if keep is None else {name: self.topics[name] for name in keep if name in self.topics}

@@ -69,7 +69,7 @@ async def list_offsets(
 async def list_offsets_or_errors(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], *, read_committed: bool, timeout_s: float
 ) -> dict[TopicPartition, ListedOffset | KafkaError]:
-    """Look up one offset in each partition like `list_offsets`, but return the error of a partition that has none.
+    """Look up offsets like `list_offsets`, but return the error of each partition for which no offset was found.
 
     A partition that has no leader, or that its leader cannot read (KAFKA_STORAGE_ERROR), gets its error at once. The
     lookup is repeated only if the leader has moved or cannot be reached, or if the topic is unknown. Raises

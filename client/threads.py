@@ -1,4 +1,4 @@
-"""Which thread or task calls a client.
+"""Finds out which thread or task calls a client.
 
 `OwnThread` refuses calls from a thread other than that of the client's event loop. asyncio is not safe to use from
 several threads: such a call would work most of the time, and now and then wait forever or break the order of records.

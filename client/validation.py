@@ -83,7 +83,7 @@ def duration_of(value: object, name: str) -> float:
 
 
 def duration_setting(value: object, name: str) -> float:
-    """Return the duration, in seconds, of a constructor's argument. Raises ConfigError for an invalid value."""
+    """Return a constructor's argument as a duration in seconds. Raises ConfigError for an invalid value."""
     try:
         return duration_of(value, name)
     except (TypeError, ValueError) as error:
@@ -91,7 +91,7 @@ def duration_setting(value: object, name: str) -> float:
 
 
 def count_setting(value: object, name: str, *, at_least: int = 1, at_most: int = MAX_INT32) -> int:
-    """Return the count of a constructor's argument. Raises ConfigError for an invalid value."""
+    """Return a constructor's argument as a count. Raises ConfigError for an invalid value."""
     try:
         return whole_number(value, name, at_most, at_least=at_least)
     except (TypeError, ValueError) as error:

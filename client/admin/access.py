@@ -45,8 +45,8 @@ class Acl:
 
     `kind` is TOPIC, GROUP, CLUSTER (its `name` is kafka-cluster), TRANSACTIONAL_ID, DELEGATION_TOKEN or USER. With
     `pattern="PREFIXED"` the rule applies to all resources whose names begin with `name`. The name `*`, the principal
-    `User:*` and the host `*` stand for all. Operations are Kafka's, such as READ, WRITE, CREATE, DESCRIBE and ALL.
-    Raises ValueError for other words.
+    `User:*` and the host `*` match everything. Operations are Kafka's, such as READ, WRITE, CREATE, DESCRIBE and ALL.
+    Raises ValueError for an unknown kind, pattern, operation or permission.
     """
 
     kind: str
@@ -64,7 +64,8 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """Selects access rules. A field that is None selects every value. Raises ValueError for unknown words.
+    """Selects access rules. A field that is None matches every value. Raises ValueError for an unknown kind, pattern,
+    operation or permission.
 
     With `applies_to=True`, `name` is the name of a resource, and the filter selects all rules that apply to it,
     including those with a prefix or `*`.
@@ -93,7 +94,7 @@ def _words(rule: Acl | AclFilter) -> tuple[str | None, ...]:
 
 
 class ScramUser(NamedTuple):
-    """A user who can log in with SCRAM, with the number of iterations of the user's credential for each mechanism."""
+    """A user who can log in with SCRAM. `iterations` has the number of hash iterations for each mechanism."""
 
     name: str
     iterations: Mapping[str, int]
@@ -112,7 +113,9 @@ def _word(number: int, table: Mapping[str, int]) -> str:
 
 
 async def create_acls(calls: AdminCalls, acls: Sequence[Acl]) -> dict[Acl, KafkaError | None]:
-    """Create access rules; return for each rule its failure or None. A rule that exists already counts as created."""
+    """Create access rules. Return the failure of each rule, or None if it was created. A rule that exists already
+    counts as created.
+    """
     request = CreateAclsRequest(
         [
             AclCreation(

@@ -1,7 +1,7 @@
 """`Admin`: the admin client. The other modules of this package send its requests.
 
-A call about several items returns {item: None or the exception}, or raises the first exception where its docstring says
-so. Every call retries retriable failures, for default.api.timeout.ms at most.
+A call about several items returns {item: None or the exception}. If the call's docstring says so, it raises the first
+exception instead. Every call retries retriable failures, for default.api.timeout.ms at most.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from .values import ClusterDescription, ConfigEntry, ConfigResource, GroupDescri
 T = TypeVar("T")
 
 LONGEST_TRANSACTION_MS: Final = 900_000
-"""Kafka's default of transaction.max.timeout.ms. A transaction that is open for longer is suspected to hang."""
+"""Kafka's default of transaction.max.timeout.ms. A transaction that has been open for longer is probably hanging."""
 
 
 class Admin:
@@ -97,7 +97,7 @@ class Admin:
         try:
             await cluster.start(self._timeout_s)
             if self._closed:
-                raise IllegalStateError("the admin client was closed while it started")
+                raise IllegalStateError("the admin client was closed while it was starting")
         except BaseException:
             self._closed = True
             await cluster.close()
@@ -182,7 +182,7 @@ class Admin:
     async def create_partitions(
         self, totals: Mapping[str, int], *, validate_only: bool = False, raise_errors: bool = True
     ) -> dict[str, KafkaError | None]:
-        """Add partitions to topics: {topic: new total}. Keys may then belong to other partitions than before.
+        """Add partitions to topics: {topic: new total}. A key may then belong to another partition than before.
 
         With `validate_only` no partition is added. A request whose response was lost is sent again; a topic that has
         the wanted total then counts as done. Raises the first failure, or with `raise_errors=False` returns every
@@ -194,7 +194,7 @@ class Admin:
     async def delete_records(self, before: ByPartition[int]) -> dict[TopicPartition, int]:
         """Delete the records below an offset in each partition (-1: all records); return the new log start offsets.
 
-        Raises the first failure; records of other partitions may be deleted by then.
+        Raises the first failure; records of other partitions may have been deleted by then.
         """
         return await topics.delete_records(self._calls, offsets_to_delete_before(before))
 
@@ -212,7 +212,7 @@ class Admin:
     async def list_offsets_or_errors(
         self, wanted: ByPartition[int], *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, ListedOffset | KafkaError]:
-        """Look up offsets like `list_offsets`, and return an error for each partition that has none.
+        """Look up offsets like `list_offsets`, but return the error of each partition for which no offset was found.
 
         If a partition is damaged or has no leader, its error is returned at once, along with the offsets of the others.
         Raises UnknownTopicError for a topic or partition that does not exist.
@@ -386,10 +386,10 @@ class Admin:
     ) -> DelegationToken:
         """Create a delegation token, with which other processes log in as its owner (KIP-48).
 
-        Returns the token with its secret. `owner` is the client itself by default. Another owner, such as "User:bob",
-        needs CreateTokens on that user (KIP-373). `renewers` are the principals that may renew the token, besides the
-        owner. `max_lifetime_ms` is the time in ms after which the token expires, however often it is renewed. None
-        means the maximum, which is the broker's `delegation.token.max.lifetime.ms`.
+        Returns the token with its secret. `owner` is the client itself by default. A token for another owner, such as
+        "User:bob", requires the permission CreateTokens on that user (KIP-373). `renewers` are the principals that may
+        renew the token, besides the owner. `max_lifetime_ms` is the time in ms after which the token expires, however
+        often it is renewed. None means the maximum, which is the broker's `delegation.token.max.lifetime.ms`.
 
         Raises ValueError for a principal that is not of the form "User:bob", and KafkaError:
         DELEGATION_TOKEN_REQUEST_NOT_ALLOWED for a client that has not logged in, or has logged in with a token,

@@ -124,7 +124,7 @@ def _fetch_codes(answer: OffsetFetchResponse, version: int) -> list[int]:
 async def alter_group_offsets(
     calls: AdminCalls, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Commit offsets of a group without members; return for each partition its failure or None."""
+    """Commit offsets of a group without members. Return the failure of each partition, or None."""
     request = OffsetCommitRequest(
         group_id=group_id,
         topics=[
@@ -168,7 +168,7 @@ def _commit_codes(answer: OffsetCommitResponse, version: int) -> list[int]:
 async def delete_group_offsets(
     calls: AdminCalls, group_id: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Delete committed offsets; return for each partition its failure or None. Raises a failure of the whole group.
+    """Delete committed offsets. Return the failure of each partition, or None. Raises a failure of the whole group.
 
     After a lost response a missing group counts as done.
     """

@@ -36,7 +36,7 @@ SET, DELETE = 0, 1
 
 
 async def create_topics(calls: AdminCalls, topics: Iterable[NewTopic], *, validate_only: bool) -> Outcomes:
-    """Create topics; return for each topic its failure or None.
+    """Create topics. Return the failure of each topic, or None.
 
     After a lost response, an existing topic counts as created if it was absent before and has the wanted number of
     partitions.
@@ -95,7 +95,7 @@ async def _partition_counts(calls: AdminCalls, names: list[str]) -> dict[str, in
 
 
 async def delete_topics(calls: AdminCalls, names: Iterable[str]) -> Outcomes:
-    """Delete topics; return for each topic its failure or None.
+    """Delete topics. Return the failure of each topic, or None.
 
     After a lost response a missing topic counts as deleted.
     """
@@ -122,7 +122,7 @@ async def delete_topics(calls: AdminCalls, names: Iterable[str]) -> Outcomes:
 
 
 async def create_partitions(calls: AdminCalls, totals: Mapping[str, int], *, validate_only: bool) -> Outcomes:
-    """Increase the numbers of partitions; return for each topic its failure or None.
+    """Increase the numbers of partitions. Return the failure of each topic, or None.
 
     After a lost response a topic that has the wanted total counts as done.
     """
@@ -178,7 +178,7 @@ async def describe_configs(
 async def alter_configs(
     calls: AdminCalls, changes: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool
 ) -> dict[ConfigResource, KafkaError | None]:
-    """Set and remove configs with IncrementalAlterConfigs; return for each resource its failure or None."""
+    """Set and remove configs with IncrementalAlterConfigs. Return the failure of each resource, or None."""
     request = IncrementalAlterConfigsRequest(
         resources=[
             AlterConfigsResource(

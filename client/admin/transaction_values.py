@@ -72,7 +72,9 @@ class ProducerDescription(NamedTuple):
 
 
 class AbortTransactionSpec(NamedTuple):
-    """Identifies an open transaction of a partition, with all values that its abort marker needs (Kafka's name)."""
+    """Identifies an open transaction of a partition, with all values that its abort marker needs. Kafka uses the same
+    name.
+    """
 
     partition: TopicPartition
     producer_id: int

@@ -133,7 +133,7 @@ def _check_filters(connection: Connection, version: int, min_duration_ms: int, p
             raise UnsupportedVersionError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"{connection.address} cannot filter transactions {what}: this needs ListTransactions v{since},"
-                f" and the broker speaks up to v{version}",
+                f" but the broker supports only up to v{version}",
             )
 
 
@@ -257,7 +257,7 @@ async def find_hanging(
 
     Transactions with a record younger than `older_than_ms` are left out, because they may begin or end between two
     requests. The remaining ones are checked again at the end, and returned only if they are unchanged. With 0, no
-    transaction is left out, not even if its timestamps, which the producer sets, lie in the future. With `skip_missing`
+    transaction is left out, even if the producer has set timestamps that lie in the future. With `skip_missing`
     partitions that do not exist are skipped, because topics may be deleted meanwhile.
     """
     producers = await describe_producers(calls, partitions, skip_missing=skip_missing)

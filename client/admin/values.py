@@ -64,7 +64,7 @@ class GroupListing(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """A member of a group. `partitions` is the member's assignment if it is a consumer."""
+    """A member of a group. If the member is a consumer, `partitions` is its assignment."""
 
     member_id: str
     group_instance_id: str | None

@@ -118,7 +118,8 @@ class Consumer(Generic[K, V]):
         self._closed = False
         self._polling = False
         self._holder: Caller | None = None
-        """The task or thread that called for the last records and has not called again: it may still process them."""
+        """The task or thread that received the last records and has not called again: it may still be processing them.
+        """
         self._last_offsets: dict[TopicPartition, int] = {}
         """The first offset of the last returned records of each partition."""
         self._last_record: ConsumerRecord[Any, Any] | None = None
@@ -154,7 +155,7 @@ class Consumer(Generic[K, V]):
         try:
             await cluster.start(self._api_timeout_s)
             if self._closed:
-                raise IllegalStateError("the consumer was closed while it started")
+                raise IllegalStateError("the consumer was closed while it was starting")
         except BaseException:
             self._closed = True
             await cluster.close()
@@ -175,9 +176,9 @@ class Consumer(Generic[K, V]):
     def close(self, *, commit: bool = True, timeout_s: float | None = None) -> Coroutine[Any, Any, None]:
         """Commit (if enable.auto.commit and `commit` are both true), leave the group, and close the connections.
 
-        Safe to call twice. Does not commit the last returned records if another task received them, unless that task
-        has since asked for more or ended without an exception: it may still be processing them, or may have failed. A
-        position that the program itself has committed stays committed.
+        Safe to call twice. If another task received the last returned records, they are committed only if that task has
+        since asked for more or has ended without an exception. Otherwise, it may still be processing them, or may have
+        failed. A position that the program itself has committed stays committed.
 
         Waits for the broker for `timeout_s` at most (default: the shorter of request.timeout.ms and
         default.api.timeout.ms). If the time runs out, uncommitted records are read again later, and the group waits for
@@ -486,11 +487,13 @@ class Consumer(Generic[K, V]):
         self._check_open()
         state = self._subscription.state(partition)
         if state.position is None:
-            raise IllegalStateError(f"no record of {TopicPartition(*partition)} has been returned yet")
+            raise IllegalStateError(
+                f"{TopicPartition(*partition)} has no consumed offset yet: poll until a record of it is returned"
+            )
         return OffsetAndMetadata(state.position, "", state.leader_epoch, state.topic_id)
 
     def is_recreated(self, topic: str, topic_id: bytes) -> bool:
-        """Whether the topic with this id is known to have been deleted, and its name to belong to another topic now.
+        """Return whether it is known that the topic with this id was deleted, and that another topic has its name now.
 
         An offset of the deleted topic must not be committed: it would skip records of the new topic.
         """
@@ -584,7 +587,9 @@ class Consumer(Generic[K, V]):
         return task
 
     async def committed(self, *partitions: tuple[str, int]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the group's committed offset of each partition, or None; by default, of all assigned partitions."""
+        """Return the group's committed offset, or None, by partition. Without arguments, return those of all assigned
+        partitions.
+        """
         coordinator = self._with_group("committed()")
         wanted = partitions_of(partitions) or list(self._subscription.assigned)
         return await coordinator.offsets.fetch(wanted, timeout_s=self._api_timeout_s)
@@ -675,8 +680,8 @@ class Consumer(Generic[K, V]):
             self._last_offsets[partition] = max(self._last_offsets[partition], positions[partition].offset)
 
     def _take_back_unprocessed(self, closer: Caller) -> None:
-        """Move the positions back to before the last returned records if a task or thread other than `closer` may still
-        be processing these.
+        """Move the positions back to before the last returned records, if a task or thread other than `closer` may
+        still be processing those records.
         """
         holder, record = self._holder, self._last_record
         if holder is None or holder is closer or has_succeeded(holder):

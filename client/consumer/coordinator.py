@@ -95,14 +95,17 @@ class ConsumerCoordinator:
         self._assignors = assignors_of(config.partition_assignment_strategy)
         self._protocol = max(frozenset.intersection(*(one.protocols for one in self._assignors)), default=None)
         if self._protocol is None:
-            raise ConfigError("partition.assignment.strategy", "the assignors have no rebalance protocol in common")
+            raise ConfigError(
+                "partition.assignment.strategy",
+                "the assignors have no rebalance protocol in common: choose assignors that share one",
+            )
         self._steps: set[asyncio.Task[Joined | None]] = set()
         self._timeout_s = config.default_api_timeout_ms / 1000
         self._step: tuple[Step, asyncio.Task[Joined | None]] | None = None
         self._assigned_in: Generation | None = None
         """The generation of the current assignment."""
         self._joined_in = Generation()
-        """The generation of the last join. `group_metadata` keeps it after the membership has ended."""
+        """The generation of the last join. `group_metadata` still returns it after the membership has ended."""
         self._prepared = False
         self._leaving = 0
         self._joined_subscription = -1
@@ -138,7 +141,9 @@ class ConsumerCoordinator:
 
     @property
     def watched_topics(self) -> Collection[str]:
-        """The topics of all members if this member is the group's leader and watches them for changes, else empty."""
+        """The topics of all members, if this member is the group's leader and watches these topics for changes;
+        otherwise empty.
+        """
         return self._watched or ()
 
     def group_metadata(self) -> ConsumerGroupMetadata:
@@ -268,7 +273,7 @@ class ConsumerCoordinator:
         try:
             metadata = await self._cluster.refresh()
         except KafkaError as error:
-            log.debug("the topics of the pattern could not be refreshed, using the known ones: %s", error)
+            log.debug("the topics of the pattern could not be refreshed; using the known ones: %s", error)
             metadata = self._cluster.metadata
         self._take_matches(metadata)
 
@@ -458,8 +463,8 @@ class ConsumerCoordinator:
         await self.membership.close()
 
     def refuse_in_listener(self, what: str) -> None:
-        """Raise IllegalStateError in a listener called by a rebalance step, because `what` would wait for the step's
-        end.
+        """Raise IllegalStateError if a rebalance step has called the listener that makes this call, because `what`
+        would wait for that step to end.
         """
         call = _listener_call.get()
         if call is not None and call.coordinator is self and not call.is_over:

@@ -44,7 +44,7 @@ class RecordDeserializer:
         return _new(fields)
 
     def several(self, records: Sequence[ConsumerRecord]) -> list[ConsumerRecord[Any, Any]]:
-        """Deserialize records up to the first that fails, and return them. If the first fails, raise its failure."""
+        """Deserialize records until one fails, and return those before it. If there are none, raise the failure."""
         done: list[ConsumerRecord[Any, Any]] = []
         try:
             for record in records:

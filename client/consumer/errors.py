@@ -52,8 +52,8 @@ class NoOffsetForPartitionError(_OfPartitions):
 
 
 class OffsetOutOfRangeError(_OfPartitions):
-    """The position is not in the log, because records were deleted or the topic was recreated, and auto.offset.reset is
-    none: `seek` to another offset.
+    """The position is not in the log, because records were deleted or the topic was recreated. With
+    auto.offset.reset=none, the program must `seek` to another offset.
     """
 
     def __init__(self, partition: TopicPartition, offset: int, why: str = "out of range") -> None:

@@ -38,9 +38,8 @@ class FetchedPartition:
 
     `aborted` is [(producer_id, first_offset)] under read_committed, else None. After each call `next_offset` is the
     position after the returned and skipped records. `take` raises RecordCorruptError; `next_offset` is then the
-    position before the batch that cannot be read. `limits` bound the contents of a batch. A record for which
-    `deserialize` raises an error is left in place: the records before it are returned, and the next call raises the
-    error.
+    position before the batch that cannot be read. `limits` bound the contents of a batch. If `deserialize` fails for a
+    record, the records before it are returned, and the next `take` raises the error.
     """
 
     __slots__ = (
@@ -223,7 +222,7 @@ class FetchedPartition:
         return bool(records)
 
     def _corrupt(self, position: int, header: BatchHeader, error: KafkaError) -> RecordCorruptError:
-        """Return the error for a batch that cannot be read. The next call reads the batch again and raises the error
+        """Return the error for a batch that cannot be read. The next `take` reads the batch again and raises the error
         again.
         """
         self._batches = iter_batches(self._data, position)

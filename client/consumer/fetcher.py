@@ -97,7 +97,7 @@ class Fetcher:
         self._enough = config.max_partition_fetch_bytes
         self._most_bytes = max(config.fetch_max_bytes, 1)
         self._full = False
-        """Whether a broker gets no request now because `_most_bytes` are buffered. Any record taken may then make
+        """Whether a broker gets no request now because `_most_bytes` are buffered. Taking any record may then make
         enough room.
         """
         self._ready: deque[FetchedPartition] = deque()
@@ -128,8 +128,9 @@ class Fetcher:
     ) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
         """Return up to `most` records by partition, and advance the positions.
 
-        With `only`, records of these partitions only are returned. Raises the failure of a fetch, RecordCorruptError or
-        DeserializationError when no record before the failure is left; NotReadyError if a deserializer has to wait.
+        With `only`, records of these partitions only are returned. When no record before a failure is left, this method
+        raises the failure: that of a fetch, RecordCorruptError or DeserializationError. Raises NotReadyError if a
+        deserializer has to wait.
         """
         taken: dict[TopicPartition, list[ConsumerRecord[Any, Any]]] = {}
         passed: list[FetchedPartition] = []
@@ -198,8 +199,8 @@ class Fetcher:
     def _from_chunk(
         self, state: PartitionState, chunk: FetchedPartition, most: int, have_some: bool
     ) -> list[ConsumerRecord[Any, Any]] | None:
-        """Take records from the first chunk. Return [] if the chunk was used up and removed, None if the next call
-        raises.
+        """Take records from the first chunk. Return [] if the chunk was used up and removed, or None if the next `take`
+        will raise a failure.
         """
         before = chunk.waiting_bytes
         try:
@@ -259,7 +260,7 @@ class Fetcher:
             except KafkaError as error:
                 session.reset()
                 if error.retriable or error.code is ErrorCode.BROKER_NOT_AVAILABLE:
-                    log.debug("fetch from node %d failed, trying again: %s", node_id, error)
+                    log.debug("fetch from node %d failed; trying again: %s", node_id, error)
                 else:
                     self._fail(error)
                 self._cluster.request_refresh()
@@ -391,7 +392,9 @@ class Fetcher:
             self._fail(error_for(code, f"{partition} cannot be fetched: {code.text}"))
 
     def _out_of_range(self, state: PartitionState, why: str) -> None:
-        """Continue where auto.offset.reset says, but only after the buffered records have been taken."""
+        """Continue at the offset that auto.offset.reset selects, but only after the buffered records have been
+        taken.
+        """
         if state.position is not None and state.fetch_offset != state.position:
             self._block(state)  # fetched again after the backoff
             return

@@ -15,11 +15,11 @@ METHODS: Final = ("on_partitions_assigned", "on_partitions_revoked", "on_partiti
 class RebalanceListener:
     """Base class of rebalance listeners. Override its methods as plain or `async` methods. They run inside `poll()`.
 
-    While `on_partitions_revoked` runs, this member still owns the partitions: commit the processed records, and finish
-    or abort the transaction. While `on_partitions_lost` runs, this member no longer owns them: another member may own
-    them, and a commit would fail. With the cooperative protocol only the partitions that change their owner are named.
-    An exception that a method raises ends the poll that called it. A method must not be a generator, because its body
-    would never run; `subscribe` refuses generators.
+    While `on_partitions_revoked` is running, this member still owns the partitions: commit the processed records, and
+    finish or abort the transaction. When `on_partitions_lost` is called, this member no longer owns them: another
+    member may own them, and a commit would fail. With the cooperative protocol only the partitions that change their
+    owner are named. An exception that a method raises ends the poll that called it. A method must not be a generator,
+    because its body would never run; `subscribe` refuses generators.
     """
 
     def on_partitions_assigned(self, partitions: set[TopicPartition]) -> Awaitable[None] | None:

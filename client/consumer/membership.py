@@ -229,7 +229,7 @@ class GroupMembership:
                 self.generation = Generation(member_id=self.generation.member_id)
                 self.rejoin_reason = self.rejoin_reason or f"the last join failed: {error}"
                 raise
-            log.info("group %s: could not join, trying again: %s", self.group_id, error.message)
+            log.info("group %s: could not join; trying again: %s", self.group_id, error.message)
             self.forget_coordinator()
             self.rejoin_reason = self.rejoin_reason or error.message
             await asyncio.sleep(self._cluster.retry_backoff(0))
@@ -376,8 +376,8 @@ class GroupMembership:
 
     async def _give_up_polling(self) -> None:
         log.warning(
-            "group %s: no poll for max.poll.interval.ms = %d: leaving, the partitions go to other members. Poll more "
-            "often, read fewer records at once (max.poll.records), or raise max.poll.interval.ms",
+            "group %s: leaving, because poll() was not called for max.poll.interval.ms = %d; the partitions go to "
+            "other members. Poll more often, read fewer records at once (max.poll.records), or raise the interval",
             self.group_id,
             self._config.max_poll_interval_ms,
         )

@@ -282,7 +282,9 @@ def _passes(error: KafkaError) -> bool:
 
 
 class _Retrying:
-    """Retries within a timeout: `wait` backs off; after the timeout KafkaTimeoutError names the last failure."""
+    """Retries within a timeout: `wait` backs off. After the timeout, the block raises KafkaTimeoutError, which names
+    the last failure.
+    """
 
     def __init__(self, cluster: Cluster, timeout_s: float, what: str) -> None:
         self._cluster = cluster

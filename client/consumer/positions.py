@@ -64,7 +64,7 @@ class Positions:
             if not (isinstance(error, KafkaError) and error.retriable):
                 raise error
             level = logging.DEBUG if self._was_warned(error) else logging.WARNING
-            log.log(level, "positions could not be looked up, trying again: %s", error)
+            log.log(level, "positions could not be looked up; trying again: %s", error)
         known = frozenset[int]().union(*self._under_way.values())
         states = [
             state
@@ -106,7 +106,7 @@ class Positions:
             if isinstance(late, KafkaError):
                 raise
             failure = self._failure
-            text = f"the position of {partition} is not known within {timeout_s * 1000:.0f} ms"
+            text = f"the position of {partition} could not be determined within {timeout_s * 1000:.0f} ms"
             if isinstance(failure, PendingTransactionError):
                 raise PendingTransactionError(failure.code, f"{text}: {failure.message}") from late
             why = f": {failure}" if failure is not None else ""

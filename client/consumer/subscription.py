@@ -57,11 +57,12 @@ class PartitionState:
         """Leader epoch of the last returned record. A commit contains it, so that a truncated log can be detected."""
         self.paused = False
         self.passed_over = False
-        """Whether the application last asked for other partitions only. The partition's buffered records must then not
-        hold up the others.
+        """Whether the application's last call asked only for other partitions. The partition's buffered records must
+        then not hold up the others.
         """
         self.revoking = False
-        """Whether the partition is being given up, and the listener is called. Meanwhile no records are returned."""
+        """Whether the partition is being given up, and the listener is being called. Meanwhile no records are returned.
+        """
         self.topic_id = NO_UUID
         """Id of the topic from which the position was fetched. A recreated topic has another id."""
         self.reset_to: int | None = None
@@ -124,7 +125,7 @@ class SubscriptionState:
         self.assigned: dict[TopicPartition, PartitionState] = {}
         self.manual = False
         self.generation = 0
-        """Number of changes of the subscribed topics."""
+        """Number of times that the subscribed topics have changed."""
 
     # -- the subscription
 

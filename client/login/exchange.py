@@ -15,7 +15,7 @@ from ..versions import ApiVersionTable
 from .mechanisms import Mechanism
 
 Call: TypeAlias = Callable[[Request[Any], int], Awaitable[Any]]
-"""Sends a request in a version, and returns its response."""
+"""Sends a request in the given version, and returns its response."""
 
 
 async def log_in(mechanism: Mechanism, address: str, versions: ApiVersionTable, call: Call) -> float:

@@ -74,7 +74,7 @@ class TokenSource:
                     if now >= self._ends_at:
                         raise
                     self._renew_at = now + (self._ends_at - now) / 2
-                    log.warning("the next token could not be fetched, using the current one: %s", error)
+                    log.warning("the next token could not be fetched; using the current one: %s", error)
                 else:
                     self._renew_at, self._ends_at = begun + RENEWAL * lifetime_s, begun + lifetime_s
             return self._value

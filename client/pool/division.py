@@ -79,7 +79,7 @@ def divide(holdings: Mapping[str, Holding]) -> dict[str, list[int]]:
 
 
 def _owners(holdings: Mapping[str, Holding], size: int) -> dict[int, str | None]:
-    """Return the holder of each suffix, or None if two members hold the suffix."""
+    """Return the holder of each suffix, or None if two members of the newest generation hold the suffix."""
     owners: dict[int, str | None] = {}
     since: dict[int, int] = {}
     for member, holding in holdings.items():

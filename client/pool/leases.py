@@ -157,7 +157,7 @@ class GroupLeases:
             try:
                 joined = await membership.join(self._protocols, self._assign)
             except (KafkaError, ValueError) as error:  # ValueError: a member of another kind is in the group
-                log.warning("group %s: could not join, trying again: %s", self._config.group_id, error)
+                log.warning("group %s: could not join; trying again: %s", self._config.group_id, error)
                 self.failure = error
                 await asyncio.sleep(self._cluster.retry_backoff(attempt))
                 attempt += 1

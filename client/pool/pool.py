@@ -78,7 +78,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
     processes divide the ids among themselves through the consumer group `{prefix}producer-pool`. With `exclusive=True`
     no group is used, and no other process may use the prefix. An idle producer is initialised again after
     `renew_after_s`, which must be below the brokers' transactional.id.expiration.ms. `settings` are those of
-    `Producer`, and so are the types of keys and values.
+    `Producer`. They determine the types of keys and values.
 
     All calls must be made on the event loop on which the pool was started. Only the task that took a producer may use
     it.
@@ -166,8 +166,8 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
     async def close(self, timeout_s: float | None = None) -> None:
         """Abort open transactions, close all producers, and give the suffixes back.
 
-        If the brokers do not respond within `timeout_s` (default: max.block.ms), open transactions end with their own
-        timeout, and the suffixes become free with the session timeout. If the call is cancelled, it waits for
+        If the brokers do not respond within `timeout_s` (default: max.block.ms), open transactions end when they time
+        out, and the suffixes become free when the session times out. If the call is cancelled, it waits for
         cancel.grace.ms more at most.
         """
         if timeout_s is not None:
@@ -254,7 +254,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
         back.
 
         Raises PoolExhaustedError if no producer becomes free. Raises IllegalStateError in a task that already has a
-        producer of this pool, because the task could wait for itself.
+        producer of this pool: the task could wait for the producer that it holds itself.
         """
         self._check()
         task = asyncio.current_task()
@@ -413,7 +413,9 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
     # -- renewal
 
     async def _renew_idle(self) -> None:
-        """Initialise producers that were idle for `renew_after_s` again, so that brokers do not forget their ids."""
+        """Initialise again the producers that have been idle for `renew_after_s`, so that brokers do not forget their
+        ids.
+        """
         while True:
             now = self._loop.time()
             due = [suffix for suffix, idle in self._idle.items() if idle.since <= now - self._renew_after_s]
@@ -461,8 +463,8 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
 
 
 async def _close(producer: Producer[Any, Any], timeout_s: float | None) -> None:
-    """Close a producer. A transaction that is not aborted in time ends with its timeout, or when the next producer with
-    the id is initialised.
+    """Close a producer. A transaction that is not aborted in time ends when it times out, or when the next producer
+    with the id is initialised.
     """
     try:
         await producer.close(timeout_s)

@@ -124,7 +124,7 @@ class PooledTransaction(Generic[SentK, SentV]):
     async def send_offsets(
         self, offsets: Offsets, group_metadata: ConsumerGroupMetadata | ConsumerAssignment | None = None
     ) -> None:
-        """Commit consumed offsets (of the next records to read) in this transaction, on behalf of a group."""
+        """Commit a group's offsets in this transaction. Each offset is the offset of the next record to read."""
         self._loan.check()
         await self._transaction.send_offsets(offsets, group_metadata)
 

@@ -94,7 +94,9 @@ class Isolation:
         self.limit = max(1, min(self.limit, len(batch.records) // 2))
 
     def passed(self, batch: Batch) -> None:
-        """Record that a batch was committed. This ends the search in partitions now read beyond the failed batch."""
+        """Record that a batch was committed. This ends the search in partitions that have now been read beyond the
+        failed batch.
+        """
         if not self._ends:
             return
         for partition, position in batch.offsets.items():
@@ -111,7 +113,7 @@ class Isolation:
         self._with_others = bool(self._ends)
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """End the search in partitions that are given up, or read to their end."""
+        """End the search in partitions that are given up, or have been read to their end."""
         for partition in list(partitions):
             self._ends.pop(partition, None)
         self._reset_if_done()

@@ -26,7 +26,9 @@ class InitialOffsets:
         self._found: dict[TopicPartition, int] = {}
 
     async def commit(self, arrived: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
-        """Commit the initial positions of new partitions: the first record of a poll, or the consumer's position."""
+        """Commit the initial positions of new partitions: the offset of a poll's first record, or the consumer's
+        position.
+        """
         if not self._needed:
             return
         consumer = self._consumer

@@ -75,7 +75,7 @@ class OwnedProducer:
         return self.clean
 
     async def abort(self, error: BaseException | None = None) -> None:
-        """Abort before the worker stops because of `error`; `recover` handles failures of the abort.
+        """Abort the open transaction because `error` ends the worker. If the abort fails, `clean` stays false.
 
         After a cancellation, the abort waits for the broker for cancel.grace.ms at most.
         """

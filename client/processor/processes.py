@@ -34,7 +34,7 @@ RESTART_BACKOFF_MAX_MS: Final = 5_000
 
 
 class WorkerDiedError(FatalError):
-    """A worker process died and is not restarted. The message names the worker, its exit and its last error."""
+    """A worker process died and is not restarted. The message names the worker, its exit code and its last error."""
 
     remedy = "see the worker's own log, correct the cause, and start the processes again"
 

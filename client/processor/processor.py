@@ -208,8 +208,9 @@ class Processor(Generic[K, V, SentK, SentV]):
         """Process records until `stop()` is called.
 
         Raises the error of the first worker that fails: the exception of the function, ProducerFencedError,
-        FencedInstanceError, AuthorizationError and so on. A failure or a cancellation aborts the open transactions. A
-        CancelledError of the function is a failure, too, unless the run is cancelled: it becomes a RuntimeError.
+        FencedInstanceError, AuthorizationError and so on. A failure or a cancellation aborts the open transactions. If
+        the function raises CancelledError although the run was not cancelled, this is a failure as well: RuntimeError
+        is raised.
         """
         if self._running:
             raise IllegalStateError("run() is running already")

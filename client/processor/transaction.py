@@ -19,7 +19,7 @@ from .dead_letters import error_headers, is_poison, note_dead_letter
 
 class OutputRecord(NamedTuple, Generic[SentK, SentV]):
     """A record to send. Key and value are bytes, or what the processor's serializers accept. Without `partition` the
-    key's hash chooses it. `timestamp` is in ms since the epoch; None means now.
+    key's hash chooses the partition. `timestamp` is in ms since the epoch; None means now.
     """
 
     topic: str

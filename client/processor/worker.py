@@ -323,7 +323,7 @@ class Worker(RebalanceListener):
             raise
 
     def _check_topics(self, batch: Batch) -> None:
-        """Raise AbortableError if a topic of the batch is known to be deleted and created again.
+        """Raise AbortableError if a topic of the batch is known to have been deleted and created again.
 
         The batch's offsets would skip records of the new topic. oncelog's coordinator checks this as well, but Apache
         Kafka's does not.

@@ -1,4 +1,4 @@
-"""`RecordAccumulator`: collects records in batches, which wait there to be sent (Kafka's name).
+"""`RecordAccumulator`, named as in Kafka: collects records in batches, which wait there to be sent.
 
 It owns the partitions' queues and the memory of all batches together (buffer.memory). It decides when a batch is ready:
 when it is full, linger.ms have passed, or a caller flushes or waits for memory. Every record goes through `append`,
@@ -73,7 +73,7 @@ class TopicQueues:
         self.batch_size = batch_size
         """batch.size, or half of the smallest batch that the broker has refused as too large."""
         self.topic_id: bytes | None = NO_UUID
-        """The topic's id, all zeros at brokers before Kafka 2.8. None after such a broker has reported the topic as
+        """The topic's id, all zeros with brokers before Kafka 2.8. None after such a broker has reported the topic as
         missing: the next topic of this name is another one.
         """
         self.count = 0
@@ -197,8 +197,8 @@ class RecordAccumulator:
             known.sticky.switch(known.available)
 
     def drop_idle(self, idle_s: float) -> list[str]:
-        """Return the names of topics that got no records for `idle_s` seconds. Without idempotence, remove these
-        topics, unless records wait for memory.
+        """Return the names of topics that have received no records for `idle_s` seconds. Without idempotence, remove
+        these topics, unless a record of any topic is waiting for memory.
         """
         limit = self._now() - idle_s
         idle = [
@@ -229,7 +229,7 @@ class RecordAccumulator:
         """Add a record to its partition's open batch. Return None, and add nothing, if there is no memory for a new
         batch.
 
-        `has_waited`: `room` has given this record its turn. `forced`: add the record even without memory. Raises
+        `has_waited`: `room` has given this record its turn. `forced`: add the record even if no memory is free. Raises
         RecordTooLargeError for a record that can never be sent, and TypeError for values that are not bytes.
         """
         waiting = topic.queues[partition].waiting
@@ -262,7 +262,7 @@ class RecordAccumulator:
     def place(
         self, topic: TopicQueues, choose: Callable[[TopicQueues, bytes | None, int | None], int]
     ) -> KafkaError | None:
-        """Append the records that waited for the topic's partitions, in order, even without memory.
+        """Append the records that waited for the topic's partitions, in order, even if no memory is free.
 
         Returns the first failure of a record that could not be appended, or None.
         """
@@ -380,9 +380,9 @@ class RecordAccumulator:
     # -- memory
 
     async def room(self, record_bytes: int) -> int:
-        """Wait for this task's turn: until there is memory for a batch that begins with a record of this size.
+        """Wait until it is this task's turn, and there is memory for a batch that begins with a record of this size.
 
-        Returns the bytes promised to the task, the argument for `end_turn`.
+        Returns the number of bytes promised to the task, which is the argument for `end_turn`.
         """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (max(min(self._batch_size, INITIAL_SIZE), HEADER_SIZE + record_bytes), waiter)
@@ -503,8 +503,8 @@ class RecordAccumulator:
     async def flush(self) -> list[Outcome]:
         """Send all batches without lingering, and wait until all outcomes are known. Does not raise errors.
 
-        Returns the earlier outcomes whose failures the program has not received, then these outcomes. Pass them to
-        `take_failure`.
+        Returns the earlier outcomes whose failures the program has not received, then those that it waited for. The
+        caller must pass them to `take_failure`.
         """
         outcomes: list[Outcome] = list(self.unobserved_failures)
         outcomes += (topic.unplaced for topic in self.topics.values() if topic.unplaced is not None)
@@ -522,7 +522,7 @@ class RecordAccumulator:
         """Return the first failure of these outcomes that the program has not received, or None.
 
         A later flush does not wait for these outcomes, and so does not return their failures again. A flush that waits
-        for them at the same time does, because another task may have called it.
+        for them at the same time returns their failures as well, because another task may have called it.
         """
         failed = [unreceived for outcome in outcomes for unreceived in outcome.unreceived()]
         for outcome in failed:

@@ -1,6 +1,6 @@
-"""`CoordinatorClient`: finds a coordinator, sends it a request, and retries by the response's error, for max.block.ms.
+"""`CoordinatorClient`: sends a request to its coordinator, and retries it after certain errors, for max.block.ms.
 
-It owns the verdict on each error code, and the record of the attempts (`Lost`), because a request without a response
+It decides how to react to each error code. It also records the attempts (`Lost`), because a request without a response
 may have been executed. An error that ends the transaction or the producer changes the state in `TransactionManager`.
 `transaction_calls.py` and `initialisation.py` make the requests.
 """

@@ -204,7 +204,7 @@ def _by_topic(assignment: GroupAssignment) -> list[AssignedPartitions]:
 def _refusals(group: ConsumerGroupMetadata, assignment: GroupAssignment) -> Refusals:
     """Return the errors that the group's home may respond with, each with its exception.
 
-    After them the producer is not initialised, but may be initialised with other arguments.
+    After such an error the producer is not initialised, but may be initialised with other arguments.
     """
     what = f"group {group.group_id!r}, generation {assignment.generation_id}, {len(assignment.partitions)} partitions"
 

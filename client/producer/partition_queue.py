@@ -1,6 +1,6 @@
 """`PartitionQueue`: a partition's queue of batches, and its sequence, which makes retries safe (KIP-98, KIP-360).
 
-It owns the order: batches are sent and retried by ascending `order`, and their sequence numbers follow each other.
+It keeps the order: batches are sent and retried by ascending `order`, and their sequence numbers follow each other.
 After a failure no new batch is sent until every batch in flight has a response. Then the failed batches are retried in
 order, one at a time until the first success. The queue sends nothing itself, and knows neither timeouts nor
 transactions.

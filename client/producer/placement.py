@@ -1,8 +1,8 @@
 """`RecordPlacement`: chooses a record's partition and puts the record into a batch, or makes it wait.
 
-It stands between `send` or `enqueue` and the accumulator, and owns the checks of the record (in `record_values.py`),
-the choice of its partition, and the metadata of topics that are not known yet. Records of an unknown topic are held in
-order and placed later. If the buffer is full, `enqueue` waits and `send` raises BufferFullError.
+It stands between `send` or `enqueue` and the accumulator. It checks the record (with `record_values.py`), chooses its
+partition, and looks up topics that are not known yet. Records of an unknown topic are held in order and placed later.
+If the buffer is full, `enqueue` waits and `send` raises BufferFullError.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class RecordPlacement:
             self.transactions.manager.batch_failed(failure.code, failure.message)
 
     def on_metadata(self, metadata: ClusterMetadata) -> None:
-        """Make queues for new partitions, and forget topics that got no records for metadata.max.idle.ms."""
+        """Make queues for new partitions, and forget topics that have received no records for metadata.max.idle.ms."""
         for name in list(self._accumulator.topics):
             known = metadata.topics.get(name)
             if known is None or not self._accumulator.topics[name].queues:

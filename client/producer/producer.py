@@ -102,7 +102,9 @@ class Producer(Generic[SentK, SentV]):
     # -- life
 
     async def start(self) -> None:
-        """Connect to the cluster, and get a producer id if idempotent. Raises KafkaTimeoutError after max.block.ms."""
+        """Connect to the cluster. An idempotent producer also gets its id. Raises KafkaTimeoutError after
+        max.block.ms.
+        """
         if self._started or self._was_closed:
             raise IllegalStateError("the producer was already started or closed. It starts only once: make a new one")
         self._started = True
@@ -125,7 +127,7 @@ class Producer(Generic[SentK, SentV]):
                 producer = await new_producer_id(self._cluster, self._max_block_s)
                 self._sender.producer_id, self._sender.producer_epoch = producer
             if self._was_closed:
-                raise IllegalStateError("the producer was closed while it started")
+                raise IllegalStateError("the producer was closed while it was starting")
         except BaseException:
             self._was_closed = True
             await self._cluster.close()
@@ -332,9 +334,9 @@ class Producer(Generic[SentK, SentV]):
     async def begin_transaction(self, partitions: Collection[tuple[str, int]] | None = None) -> None:
         """Begin a transaction. All records that are sent before its commit or abort belong to the transaction.
 
-        With `partitions` the transaction may write to these partitions only, apart from offsets. With
-        transaction.version 1 or the transaction extension, they are registered at the coordinator before this call
-        returns. Records without a key go to one of them, and a send to another partition raises
+        With `partitions`, the transaction may write records to these partitions only; offsets are not restricted. With
+        transaction.version 1 or the transaction extension, the partitions are registered with the coordinator before
+        this call returns. Records without a key go to one of them, and a send to another partition raises
         PartitionNotRegisteredError.
         """
         await self._transactional("begin_transaction").begin(partitions)

@@ -1,4 +1,4 @@
-"""`Sender`: sends the accumulator's ready batches in order, and handles every response (Kafka's name).
+"""`Sender`, named as in Kafka: sends the accumulator's ready batches in order, and handles every response.
 
 It owns the Produce requests in flight: at most max.in.flight.requests.per.connection to each broker, each with one
 batch per partition. Events drive it: a batch is ready, a response arrived, a connection is open, the metadata changed,
@@ -49,8 +49,8 @@ REQUEST_OVERHEAD: Final = 512
 class Sender:
     """Sends batches to the leaders. `spawn` runs a coroutine as a task that the producer owns.
 
-    `on_crash` is called with a name and the exception when a pass, or the handling of a response, fails because of a
-    bug. The producer then fails all pending records, and calls `crashed`.
+    If a bug makes a pass or the handling of a response fail, `on_crash` is called with "the sender" and the exception.
+    The producer then fails all pending records, and calls `crashed`.
     """
 
     def __init__(
@@ -212,8 +212,8 @@ class Sender:
         self._run()
 
     def _may_leave(self, queue: PartitionQueue) -> bool:
-        """Return whether the transaction and the sequence allow a batch to be sent; begin a new epoch if the sequence
-        does not.
+        """Return whether the transaction and the sequence allow a batch to be sent. If the sequence needs a new epoch,
+        begin it.
         """
         transaction = self._transaction
         if transaction is not None:
@@ -357,7 +357,7 @@ class Sender:
             self._on_crash("the sender", error)
 
     def _posted(self, node_id: int, batches: list[ProducerBatch]) -> None:
-        """Record that a request without a response (acks=0) has left: its batches count as acknowledged."""
+        """Record that a request without a response (acks=0) has been written: its batches count as acknowledged."""
         self._in_flight[node_id] -= 1
         self._land()
         self.wake()

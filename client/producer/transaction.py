@@ -190,7 +190,7 @@ class Transaction(Generic[SentK, SentV]):
         offsets: Offsets,
         group_metadata: ConsumerGroupMetadata | ConsumerAssignment | str | None = None,
     ) -> None:
-        """Commit consumed offsets (of the next records to read) in this transaction; see `Producer.send_offsets`."""
+        """Commit a group's offsets in this transaction; see `Producer.send_offsets`."""
         self._transactions.manager.check_same(self._begun)
         await self._transactions.send_offsets(offsets, group_metadata)
 

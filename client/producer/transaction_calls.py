@@ -1,7 +1,7 @@
 """The requests of a transaction: to the coordinator of the transactional id, and to the coordinator of a group.
 
-It owns the content and the version of each request. `coordinator_client.py` sends the requests and handles errors;
-`TransactionManager` has the state.
+It determines the content and the version of each request. `coordinator_client.py` sends the requests and handles
+errors; `TransactionManager` has the state.
 
 An EndTxn whose response was lost is sent again, because the coordinator answers a repeated EndTxn with the result of
 the first. If a repetition is no longer possible, the result is unknown, and CommitUnknownError is raised.
@@ -86,7 +86,8 @@ class TransactionCalls:
         """Learn the protocol again if the coordinator has a new connection, because the broker may have been upgraded
         or downgraded.
 
-        Call it between transactions. It does not connect: without an open connection the protocol stays the same.
+        May only be called between transactions. It does not connect: without an open connection the protocol stays the
+        same.
         """
         transactional_id = self._manager.transactional_id
         assert transactional_id is not None, "the transactional id is known between transactions"

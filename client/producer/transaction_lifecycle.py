@@ -1,8 +1,8 @@
 """`Transactions`: carries out initialisation, begin, commit and abort of a transactional producer.
 
-It owns the order of these steps. All records are sent and acknowledged before EndTxn is sent. No new batch is sent
-while a transaction is being decided. An abort or a new initialisation waits for the batches in flight. The states are
-those of `TransactionManager`; `TransactionCalls` and `Initialisation` send the requests.
+It determines the order of these steps. All records are sent and acknowledged before EndTxn is sent. No new batch is
+sent while a transaction is being decided. An abort or a new initialisation waits for the batches in flight. The states
+are those of `TransactionManager`; `TransactionCalls` and `Initialisation` send the requests.
 """
 
 from __future__ import annotations

@@ -89,9 +89,11 @@ class TransactionManager:
         self.written: set[Partition] = set()
         """The acknowledged partitions among those in `sent`. The outcome of the others is unknown."""
         self.session: frozenset[Partition] = frozenset()
-        """The partitions that, as far as known, stayed registered at the coordinator after the last transaction."""
+        """The partitions that are believed to be still registered with the coordinator after the last transaction."""
         self.beforehand: frozenset[Partition] = frozenset()
-        """The partitions registered beforehand since the session began. They stay registered until the session ends."""
+        """The partitions that were registered before they were written, since the session began. They stay registered
+        until the session ends.
+        """
         self.started = False
         """Whether the coordinator may know the transaction, because a request was sent that begins it there."""
         self.epoch_bump_needed = False

@@ -35,8 +35,8 @@ class DataclassSerde(Generic[T]):
 
     The type of a field may be str, int, float, bool, None, datetime, date, time, Decimal, UUID, an enum, a Literal, a
     dataclass or Any; a list, tuple, set, or dict with string keys, of such types; and `X | None` with any of these. The
-    constructor raises TypeError for other types. Reading raises TypeError or ValueError, which names the field, for a
-    value of another type, and ignores unknown fields, so that fields can be added.
+    constructor raises TypeError for other types. For a value of a wrong type, reading raises TypeError or ValueError,
+    which names the field. Unknown fields are ignored, so that fields can be added.
     """
 
     def __init__(self, kind: type[T]) -> None:

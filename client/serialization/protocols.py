@@ -31,11 +31,11 @@ else:  # defaults of type variables exist from Python 3.13 on, and only type che
 
 
 class Serializer(Protocol[T_contra]):
-    """Turns keys or values into bytes. The method may raise any exception: a RetriableError reaches the caller of the
+    """Turns keys or values into bytes. `serialize` may raise any exception: a RetriableError reaches the caller of the
     producer unchanged, and any other exception becomes the cause of a SerializationError.
 
-    None is sent as null, without a call, unless the serializer has the attribute `handles_null = True`. The method must
-    not wait, because it is called on the event loop.
+    None is sent as null without calling `serialize`, unless the serializer has the attribute `handles_null = True`.
+    `serialize` must not wait, because it is called on the event loop.
     """
 
     def serialize(self, topic: str, value: T_contra) -> BytesLike | None:
@@ -43,11 +43,11 @@ class Serializer(Protocol[T_contra]):
 
 
 class Deserializer(Protocol[T_co]):
-    """Turns the bytes of keys or values into objects. The method may raise any exception: a RetriableError reaches the
-    caller of the consumer unchanged, and any other exception becomes the cause of a DeserializationError.
+    """Turns the bytes of keys or values into objects. `deserialize` may raise any exception: a RetriableError reaches
+    the caller of the consumer unchanged, and any other exception becomes the cause of a DeserializationError.
 
-    Null is read as None, without a call, unless the deserializer has the attribute `handles_null = True`. The method
-    must not wait, because it is called on the event loop.
+    Null is read as None without calling `deserialize`, unless the deserializer has the attribute `handles_null = True`.
+    `deserialize` must not wait, because it is called on the event loop.
     """
 
     def deserialize(self, topic: str, data: bytes) -> T_co:
@@ -78,7 +78,7 @@ class NotReadyError(Exception):
 
 
 def function_of(serde: Any, method: str) -> Callable[[str, Any], Any]:
-    """Return a (de)serializer as a function (topic, value) → result. `method` is its method's name."""
+    """Return a (de)serializer as a function (topic, value) → result. `method` is the name of the method to call."""
     bound: Callable[[str, Any], Any] | None = getattr(serde, method, None)
     return bound if bound is not None else lambda topic, value: serde(value)
 

@@ -235,7 +235,9 @@ def _with_context(convert: Callable[[Any], Any] | None) -> Callable[[Any, object
 
 
 def _by_topic(settings: Mapping[str, object] | None) -> dict[str, object]:
-    """Return settings with Kafka's usual subjects, `{topic}-key` and `{topic}-value`, unless they say otherwise."""
+    """Return settings with Kafka's usual subjects, `{topic}-key` and `{topic}-value`, unless the given settings name
+    others.
+    """
     from confluent_kafka.schema_registry import topic_subject_name_strategy
 
     config = dict(settings or {})

@@ -18,7 +18,7 @@ from ..protocol import Subscription
 
 class RebalanceProtocol(IntEnum):
     """EAGER: members give up all partitions before they join. COOPERATIVE: members give up only the partitions that
-    move, and join again for these (KIP-429).
+    move, and then join again so that these can be assigned (KIP-429).
     """
 
     EAGER = 0
@@ -50,7 +50,7 @@ class Assignor(ABC):
 
 
 def subscribers(members: Mapping[str, Subscription], partitions: Mapping[str, int]) -> dict[str, list[str]]:
-    """Return topic → subscribers in the order of assignment, with topics ascending and without unknown topics."""
+    """Return the subscribers of each known topic, in the order of assignment. Topics are in ascending order."""
     ordered = in_order(members)
     wanted = sorted({topic for subscription in members.values() for topic in subscription.topics})
     return {

@@ -59,7 +59,7 @@ def encode_user_data(owned: Iterable[TopicPartition], generation: int) -> bytes:
 
 def decode_user_data(data: bytes) -> tuple[list[TopicPartition], int]:
     """Return the owned partitions and the generation from data in v1 or v0. The generation of v0 is -1. Data that
-    cannot be decoded counts as no partitions.
+    cannot be decoded counts as an empty list of partitions.
     """
     owned: list[TopicPartition] = []
     at = 4

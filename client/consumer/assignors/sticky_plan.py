@@ -21,7 +21,7 @@ Claims = Mapping[str, tuple[int, Iterable[TopicPartition]]]
 
 
 def valid_owners(members: Mapping[str, Subscription], claims: Claims) -> dict[TopicPartition, str]:
-    """Return partition → owner: the member with the claim of the newest generation, unless two have such a claim."""
+    """Return partition → owner: the member that claims it in the newest generation, unless two members do."""
     best: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in in_order(members):
         generation, owned = claims.get(member, (-1, ()))

@@ -18,9 +18,9 @@ RIGHT = [
 
 WRONG = [
     ("kafka://localhost:9092", "localhost:9092"),
-    ("PLAINTEXT://localhost:9092", "leave PLAINTEXT:// out, give localhost:9092"),
-    ("http://localhost:9092/", "leave http:// out"),
-    ("localhost", "the port is missing, give localhost:9092"),
+    ("PLAINTEXT://localhost:9092", "leave out PLAINTEXT://: give localhost:9092"),
+    ("http://localhost:9092/", "leave out http://"),
+    ("localhost", "the port is missing: give localhost:9092"),
     ("::1:9092", "brackets"),
     (":9092", "host:port"),
     ("localhost:", "host:port"),
