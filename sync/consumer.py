@@ -127,10 +127,10 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
     def close(self, *, commit: bool = True, timeout_s: float | None = None) -> None:
         """Commit (if enable.auto.commit and `commit` are both true), leave the group, and close the connections.
 
-        Safe to call twice. Does not commit the last returned records if another thread received them, unless that
-        thread has since asked for more or ended: it may still be processing them. A position that the program itself
-        has committed stays committed. Python does not tell whether an exception ended a thread: if a thread has failed,
-        close with `commit=False`.
+        Safe to call twice. If another thread received the last returned records, they are committed only if that thread
+        has since asked for more or has ended. Otherwise, it may still be processing them. A position that the program
+        itself has committed stays committed. Python does not tell whether an exception ended a thread: if a thread has
+        failed, close with `commit=False`.
         """
         self._close(lambda: self._client.close(commit=commit, timeout_s=timeout_s))
 

@@ -45,7 +45,9 @@ class Delivery:
             except KafkaTimeoutError:
                 raise  # the record's own failure
             except TimeoutError as error:
-                raise TimeoutError(f"the record was not acknowledged within {timeout_s} s; it still may be") from error
+                raise TimeoutError(
+                    f"the record was not acknowledged within {timeout_s} s; the producer still tries to deliver it"
+                ) from error
 
         return self._background.run(wait)
 
@@ -114,7 +116,7 @@ class Transaction(Generic[SentK, SentV]):
     def send_offsets(
         self, offsets: Offsets, group_metadata: ConsumerGroupMetadata | ConsumerAssignment | str | None = None
     ) -> None:
-        """Commit consumed offsets (of the next records to read) in this transaction; see `Producer.send_offsets`."""
+        """Commit a group's offsets in this transaction; see `Producer.send_offsets`."""
         self._background.run(lambda: self._transaction.send_offsets(offsets, group_metadata))
 
     def abort(self) -> None:
@@ -161,7 +163,9 @@ class Producer(Facade[AsyncProducer[SentK, SentV]], Generic[SentK, SentV]):
         return self._client.config
 
     def start(self) -> None:
-        """Connect to the cluster, and get a producer id if idempotent. Raises KafkaTimeoutError after max.block.ms."""
+        """Connect to the cluster. An idempotent producer also gets its id. Raises KafkaTimeoutError after
+        max.block.ms.
+        """
         self._start(self._client.start)
 
     def close(self, timeout_s: float | None = None) -> None:
@@ -222,7 +226,8 @@ class Producer(Facade[AsyncProducer[SentK, SentV]], Generic[SentK, SentV]):
         exception.
 
         A producer that is not initialised yet is initialised first, unless `init_transactions` was called with an
-        assignment or a group. With `partitions` the transaction may write to these partitions only, apart from offsets.
+        assignment or a group. With `partitions`, the transaction may write records to these partitions only. Offsets
+        are not restricted.
         """
 
         async def make() -> AsyncTransaction[SentK, SentV]:
