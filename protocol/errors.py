@@ -287,8 +287,8 @@ class DecodeError(CodecError):
 class MalformedTag(DecodeError):
     """Only the value of a known tagged field of the extension (`tag`, 9000 or above) is malformed.
 
-    The rest of the frame is valid, so the broker answers the request with INVALID_REQUEST and keeps its connection.
-    `partial` is the message with every extension tag left uninterpreted, or None if the codec could not set it.
+    The rest of the frame is valid, so the broker answers the request with INVALID_REQUEST and keeps the connection
+    open. `partial` is the message with every extension tag left uninterpreted, or None if the codec could not set it.
     """
 
     def __init__(self, message: str, position: int = -1, tag: int = -1) -> None:

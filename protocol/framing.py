@@ -135,7 +135,9 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def header_decoder(api_key: int, version: int) -> Callable[[Buffer, int, int], tuple[RequestHeader, int]]:
-    """Return the decoder of an API's request headers. Call it with the frame, the position 0 and MAX_HEADER_TAGS."""
+    """Return the decoder of an API's request headers. Its arguments are the frame, the position 0 and
+    MAX_HEADER_TAGS.
+    """
     return _request_headers[request_header_version(api_key, version)]
 
 

@@ -101,9 +101,10 @@ def _alike(data: bytes, positions: Iterable[int], size: int, count: int) -> int:
 
 
 def _successive(data: bytes, positions: range, size: int, count: int, offset_delta: int) -> int:
-    """Return how many of `count` records have successive offset deltas of one width at these positions, else 0.
+    """Return how many of `count` records have successive offset deltas of one width at these positions.
 
-    A width has a limited range of deltas, so the result may be less than `count`.
+    A width has a limited range of deltas, so the result may be less than `count`. It is 0 if the deltas in this range
+    are not successive.
     """
     if len(positions) > len(_OFFSET_COLUMNS):
         return 0

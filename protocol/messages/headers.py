@@ -7,10 +7,10 @@ from ..schema import Message, header, int16, int32, string
 
 @header(versions="1-2", flexible="2+")
 class RequestHeader(Message):
-    """The header of every request: API key, version, correlation id, which the response repeats, and client id.
-    Requests in plain versions have v1. Requests in flexible versions have v2, which ends with tagged fields (KIP-482).
-    The client id has a plain length in both, so that a broker can read it before it knows the version. Tag 9000
-    announces an extension-aware client.
+    """The header of every request: API key, version, correlation id and client id. The response repeats the correlation
+    id. Requests in plain versions have v1. Requests in flexible versions have v2, which ends with tagged fields
+    (KIP-482). The client id has a plain length in both, so that a broker can read it before it knows the version. Tag
+    9000 announces an extension-aware client.
     """
 
     request_api_key: int = int16("0+")
