@@ -30,7 +30,7 @@ Every client may send {open_to_all}, without any permission. An API that is not 
 
 ## The extension
 
-The [extension](extension.md) adds fields to requests of Kafka. They need these permissions:
+The [extension](extension.md) adds fields to requests of Kafka. These fields need the following permissions:
 
 | field | permissions |
 |---|---|

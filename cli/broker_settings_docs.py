@@ -67,8 +67,8 @@ if no listener uses SASL. Empty values have no effect. The following values are 
 
 ## Quotas
 
-[Quotas](how-to/quotas.md) limit what clients use. They are set while the broker runs. These settings decide how their
-use is measured.
+[Quotas](how-to/quotas.md) limit what clients use, and are set while the broker runs. The following settings decide
+how the broker measures this use.
 
 {quotas}
 

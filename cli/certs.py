@@ -123,7 +123,7 @@ def _authority(certificate: Path, key: Path) -> DevelopmentAuthority:
     except (OSError, ValueError) as error:
         raise click.ClickException(
             f"the authority in {certificate} and {key} cannot be used: {error}. Restore the two files, or remove"
-            f" {certificate.name} for a new authority"
+            f" {certificate.name} to make a new authority"
         ) from None
 
 

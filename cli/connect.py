@@ -72,7 +72,9 @@ def distributed(worker: Path) -> int:
 
 
 def _run(name: str, work: Callable[[ModuleType, Callable[[str], None], Event], Coroutine[Any, Any, None]]) -> int:
-    """Run a worker until a signal stops it. Return the exit code: 0, 2 for wrong settings, or 1 for other errors."""
+    """Run a worker until a signal stops it. Return the exit code: 0 after a signal, 2 for wrong settings, 1 for other
+    errors.
+    """
     import gc
 
     gc.disable()  # imports create tens of thousands of objects, but hardly any garbage that a collection could free

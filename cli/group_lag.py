@@ -29,7 +29,7 @@ class PartitionLag(NamedTuple):
 
 
 async def lag_of_groups(admin: Admin, group_ids: Iterable[str]) -> dict[str, dict[TopicPartition, PartitionLag]]:
-    """Return the lag of each group, by group id and by partition with a committed offset.
+    """Return {group id: {partition: lag}} for all partitions in which the groups have committed offsets.
 
     Raise KafkaError if offsets cannot be read.
     """

@@ -78,7 +78,7 @@ def _authorization() -> str | None:
     """Return the value of the header `Authorization`, or None without credentials."""
     user, token = _secret("user_file", "ONCELOG_HTTP_USER"), _secret("token_file", "ONCELOG_HTTP_TOKEN")
     if user and token:
-        raise click.UsageError("there are a user and a token. Give one of --user-file and --token-file")
+        raise click.UsageError("a user and a token are both given. Give only one of --user-file and --token-file")
     if user:
         if ":" not in user:
             raise click.UsageError("the user is not NAME:PASSWORD (--user-file, $ONCELOG_HTTP_USER)")

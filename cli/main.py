@@ -4,9 +4,9 @@ Importing this module and those of the commands must stay cheap, so that --help 
 quickly. Command modules import only click at the top. They import broker, client, asyncio and rich inside the function
 that needs them.
 
-For an expected error, the command prints one sentence with a remedy on stderr, and exits with code 1. Wrong usage and
-wrong settings end with exit code 2, an interrupt with 130, SIGTERM with 143 and SIGHUP with 129. A traceback means a
-bug in oncelog.
+For an expected error, the command prints one sentence with a remedy on stderr, and exits with code 1. The exit code is
+2 after a usage error or a wrong setting, 130 after an interrupt, 143 after SIGTERM and 129 after SIGHUP. A traceback
+means a bug in oncelog.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def oncelog() -> None:
 
     Commands that need a broker use the address --bootstrap HOST:PORT, else $ONCELOG_BOOTSTRAP, else 127.0.0.1:9092. A
     profile (--profile NAME) contains an address and other settings. The broker may be Apache Kafka. --json prints
-    results as JSON. Exit codes: 0 success, 1 failure, 2 wrong usage.
+    results as JSON. Exit codes: 0 success, 1 failure, 2 usage error.
     """
 
 

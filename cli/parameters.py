@@ -23,7 +23,7 @@ _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_0
 
 
 class Number(click.IntRange):
-    """The type of an option with a number from `at_least` to `at_most`, the largest number that fits into a request."""
+    """The type of an option with a number from `at_least` to `at_most`, the maximum of the request's field."""
 
     def __init__(self, at_least: int = 0, at_most: int = MAX_INT32) -> None:
         super().__init__(at_least)  # the help text shows only this limit

@@ -165,9 +165,9 @@ class _LinesSent:
     def failure(self, error: KafkaError, *, in_transaction: bool) -> str:
         """Return a message about the first line that is not written and the lines that are written.
 
-        `error` is the reason why the line after the lines in this object was not sent. If one of the lines in this
-        object has failed, the message gives the reason of that failure instead. For a transaction, the message names
-        the line that was refused first in time, or none.
+        `error` is the reason why the next line was not sent. If a line in this object has failed, the message gives the
+        reason of that failure instead. For a transaction, the message names the line that was refused first, if that
+        line is known.
         """
         settled = self.sent - len(self._pending)
         failures = {
@@ -191,7 +191,7 @@ class _LinesSent:
         if first == 1:
             return f"{what}. No line is known to be written"
         known = f"the {written} {_lines_are(written, ' before it')} known to be written"
-        return f"{what}. Only {known}: continue with it, or {remedy}"
+        return f"{what}. Only {known}: continue with line {first}, or {remedy}"
 
 
 def _lines_are(count: int, which: str = "") -> str:

@@ -107,9 +107,10 @@ def list_(
 def describe(transactional_id: str, as_json: bool, bootstrap: str) -> None:
     """Show TRANSACTIONAL_ID: its state and the state's meaning, its producer, and its open transaction.
 
-    For each partition of the open transaction, `first` is the offset of its first record, or - if it has no records
-    yet. `stable` is the last stable offset, up to which read_committed consumers read. `end` is the offset of the next
-    record. `waiting` is the number of offsets from `stable` to `end`, which this or another transaction holds back.
+    For each partition of the open transaction, `first` is the offset of the transaction's first record there, or - if
+    there is none yet. `stable` is the last stable offset, up to which read_committed consumers read. `end` is the
+    offset of the next record. `waiting` is the number of offsets from `stable` to `end`, which this or another
+    transaction holds back.
     """
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""Show in a line on stderr what a command waits for, if stderr is a terminal and the wait takes over a second."""
+"""Show in a line on stderr what a command is waiting for, if stderr is a terminal and the wait exceeds a second."""
 
 from __future__ import annotations
 

@@ -253,7 +253,7 @@ def test_a_line_that_does_not_end_is_refused_before_it_fills_the_memory(
         assert process.wait(60) == 1, "although stdin is still open"
         reported = process.stderr.read()
         assert b"line 3: MESSAGE_TOO_LARGE: the line is longer than max.request.size = 1048576" in reported
-        assert b"Only the 2 lines before it are known to be written: continue with it, or use --txn" in reported
+        assert b"Only the 2 lines before it are known to be written: continue with line 3, or use --txn" in reported
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
     assert read_all(oncelog, topic) == ["first", "second"]
@@ -300,7 +300,7 @@ async def test_lines_that_may_be_written_are_not_to_be_sent_again(
         "oncelog: line 2: UNKNOWN_SERVER_ERROR",
         "At least 1 line is written. Line 2 and later ones may or may not be written: use --txn ID",
     )
-    assert "continue with it" not in result.stderr
+    assert "continue with line" not in result.stderr
     assert sorted(read_all(oncelog, topic)) == ["a", "b"], "line 2 would be written twice"
 
 
