@@ -334,9 +334,9 @@ def between(low: int | float, high: int | float) -> Check:
 class Table:
     """Base class of tables of settings.
 
-    An instance has the values of all settings as typed attributes, which do not change, except for dynamic settings of
-    the broker. `explicit` contains the names of the settings that were given. A subclass can change how settings are
-    spelled and parsed; see the class variables, and `spelled`, `normal` and `unknown`.
+    An instance has the values of all settings as typed attributes. Only the broker's dynamic settings can change.
+    `explicit` contains the names of the settings that were given. A subclass can change how settings are spelled and
+    parsed; see the class variables, and `spelled`, `normal` and `unknown`.
     """
 
     rows: ClassVar[dict[str, Setting]] = {}
