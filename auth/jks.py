@@ -29,7 +29,7 @@ _SEQUENCE, _OCTET_STRING = 0x30, 0x04
 
 
 class JksError(ValueError):
-    """A file is not in the format JKS, is damaged, or has another password."""
+    """A file is not in the format JKS, is damaged, or needs another password."""
 
 
 @dataclass(slots=True)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
-"""The formats of files with keys and certificates, by Kafka's names. PKCS12 and JKS each accept both formats.
+"""The formats of files with keys and certificates, by Kafka's names. The types PKCS12 and JKS each accept files of both
+formats.
 """
 
 _JCEKS: Final = b"\xce\xce\xce\xce"
@@ -166,7 +167,7 @@ def _text(path: Path, content: bytes) -> str:
 def _opened(
     path: Path, content: bytes, password: str, key_password: str = "", *, keys: bool = True
 ) -> tuple[PrivateKeyTypes | None, list[Any]]:
-    """Return the key, or None if there is none, and the certificates, the key's own first. Raises StoreError.
+    """Return (the key or None, the certificates). The key's own certificate comes first. Raises StoreError.
 
     In a JKS file, the certificates are the chain of the key, or, if `keys` is false, the trusted certificates.
     """
