@@ -55,7 +55,7 @@ _SETTINGS = ConfigDef(
         Type.BOOLEAN,
         True,
         Importance.LOW,
-        "Whether null fields get the default.",
+        "Whether null fields get the default value of their schema.",
         group="Serialization",
         order=1,
         width=Width.MEDIUM,

@@ -1,8 +1,8 @@
 """Reads and writes compact JSON, byte for byte as Kafka Connect's library (Jackson) writes it.
 
-Keys of offsets are compared as bytes, so a Java worker finds the keys that oncelog wrote only if the bytes are equal.
-Jackson differs from Python's json in the notation of floating point numbers, and in the escapes of control characters
-and of characters beyond U+FFFF.
+Keys of offsets are compared as bytes, so a Java worker would not find an offset whose key oncelog wrote with other
+bytes. Jackson differs from Python's json in the notation of floating point numbers, and in the escapes of control
+characters and of characters beyond U+FFFF.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class GroupWorker:
     async def require_counted_in(self) -> None:
         """Raise NotReadyError if the group has removed this worker, even if the worker has not noticed yet."""
         if not await self.member.confirm():
-            raise NotReadyError("the group has removed this worker, and its work may run on another worker")
+            raise NotReadyError("the group has removed this worker, and its work may be running on another worker")
 
     async def _fence_tasks(self, connector: str, count: int, config: Mapping[str, str]) -> None:
         """Fence tasks only if this worker is still in the group: otherwise, a new leader may have started the tasks."""

@@ -135,7 +135,7 @@ class Leadership:
             await self._configs.claim()
             self._fenced = False
         except Exception as error:
-            log.warning("could not claim the right to write the config topic, trying again: %s", error)
+            log.warning("could not claim the right to write the config topic; trying again: %s", error)
             self._fenced = True
 
 

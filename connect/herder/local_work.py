@@ -73,7 +73,7 @@ class LocalWork:
         return self._start_connector(connector)
 
     async def follow_settings(self, connectors: Iterable[str]) -> None:
-        """Restart those of the connectors that are running on this worker. Stop connectors that were removed."""
+        """Restart these connectors, as far as they are running on this worker. Stop those that were removed."""
         configured = self._configs.snapshot().connector_configs
         for connector in sorted(set(connectors) & self.started.connectors):
             if connector in configured:

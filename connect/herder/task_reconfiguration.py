@@ -95,7 +95,9 @@ class TaskReconfiguration:
             except Exception as error:
                 if connector in self._again:
                     wait_s = BACKOFF_S
-                log.warning("tasks of connector %s not configured, next attempt in %g s: %s", connector, wait_s, error)
+                log.warning(
+                    "tasks of connector %s were not configured; next attempt in %g s: %s", connector, wait_s, error
+                )
                 wait_s = BACKOFF_S if await self._requested(connector, wait_s) else min(2 * wait_s, BACKOFF_MAX_S)
                 continue
             if connector not in self._again:

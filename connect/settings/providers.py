@@ -58,7 +58,9 @@ class ConfigProviders:
             raise ConfigValueError(name, value, str(error)) from error
 
     def with_variables(self, settings: Mapping[str, str], of_connector: Mapping[str, str]) -> dict[str, str]:
-        """Return the settings of a task with the variables of its connector, whose settings are `of_connector`."""
+        """Return the settings of a task. A setting that has a variable in its connector's settings, `of_connector`, has
+        it again.
+        """
         return {
             name: of_connector[name] if self.has_variable(of_connector.get(name)) else value
             for name, value in settings.items()
@@ -167,7 +169,9 @@ def _environment_provider(setting: str, worker: Mapping[str, str]) -> Provider:
 
 
 def _text(path: Path) -> str:
-    """Return the content of a file, with its line ends. Raises ConnectError without the content in its message."""
+    """Return the content of a file, with its line ends. Raises ConnectError, whose message does not contain the
+    content.
+    """
     try:
         if not path.is_file():
             raise ConnectError(f"{path} is not a file")

@@ -57,7 +57,7 @@ ROWS: Final = (
         Type.LIST,
         ["http://:8083"],
         _LOW,
-        "Addresses of the REST interface, each as http://host:port or https://host:port. Without a host: all "
+        "Addresses of the REST interface, each in the form http://host:port or https://host:port. Without a host: all "
         "interfaces if clients must authenticate, else 127.0.0.1. Kafka Connect always uses all interfaces.",
     ),
     ConfigKey(
@@ -215,7 +215,7 @@ class RestListeners:
         encrypted = any(address.encrypted for address in self.addresses)
         self._check_prefixed(setting, prefix, encrypted)
         self.ssl: Mapping[str, Any] | None = self._read_ssl() if encrypted else None
-        """The settings of TLS without prefix; None if no address uses it."""
+        """The TLS settings, with names that lack the prefix; None if no address uses TLS."""
         certificates = self.ssl is not None and self.ssl["ssl.client.auth"] == "required"
         self.authenticates = has_credentials or (certificates and all(each.encrypted for each in self.addresses))
         """Whether each client must prove who it is, by a password, a token or a certificate."""
@@ -278,7 +278,7 @@ class RestSettings:
 
     def _check(self) -> None:
         if not self.main.addresses:
-            raise ConfigValueError(LISTENERS, [], "must have at least one address, as http://host:port")
+            raise ConfigValueError(LISTENERS, [], "must have at least one address in the form http://host:port")
         encrypted = self.main.ssl is not None
         client_auth = self._originals.get("ssl.client.auth", "")
         if asks_for_protection(client_auth) and not encrypted and self.admin.ssl is None:

@@ -1,4 +1,6 @@
-"""The settings of a worker, with Kafka Connect's names. The text of a setting that Kafka Connect lacks says so."""
+"""The settings of a worker, with Kafka Connect's names. The descriptions name the settings that Kafka Connect does not
+have.
+"""
 
 from __future__ import annotations
 

@@ -252,7 +252,7 @@ class KafkaLog:
                         await self._wake_waiters()
                     delay_s = _POLL_MS / 1000
                 except KafkaError as error:
-                    log.warning("could not read %s, trying again: %s", self.topic, error)
+                    log.warning("could not read %s; trying again: %s", self.topic, error)
                     if not isinstance(error, RetriableError):
                         self._fail_waiters(error)
                     await asyncio.sleep(delay_s)

@@ -25,7 +25,8 @@ class LatestRecords:
         """The timestamps of the records in other partitions, of the few keys that have any."""
 
     def add(self, key: bytes, partition: int, timestamp_ms: int, partitions: int) -> bool:
-        """Return whether a record is newer than its key's known records. Call this for a partition's records in order.
+        """Return whether a record is newer than its key's known records. The records of a partition must be added in
+        order.
 
         If the key's records in two partitions have the same timestamp, the record in the partition to which the key
         belongs in a topic of `partitions` partitions is newer, because producers that know all partitions write there.

@@ -18,7 +18,9 @@ class Copies(Protocol):
     """Copies offsets to the worker's topic, for a connector that has its own offsets topic."""
 
     async def before_commit(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> Sequence[tuple[bytes, bytes | None]]:
-        """Delete the offsets without a value from the worker's topic. Return the records for the connector's topic."""
+        """Delete the offsets whose new value is None from the worker's topic. Return the records for the connector's
+        topic.
+        """
 
     def after_commit(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Queue the offsets in these records to be copied, except those that `before_commit` has deleted."""
@@ -60,7 +62,7 @@ class PendingOffsets:
         self._connector = connector
         self._values: dict[bytes, SourceOffset | None] = {}
         self._previous: dict[bytes, SourceOffset | None] = {}
-        """The last offset of a source partition before its newest, if they differ."""
+        """The last offset of each source partition before the newest one, if the two differ."""
         self._partition: SourcePartition | None = None
         self._text: str | None = None
         """Distinguishes partitions that are equal in Python only, as 1 and True are; None if all values are text."""

@@ -140,7 +140,7 @@ class TaskRunner:
         except Exception as error:
             if not self._stopping.is_set():
                 raise
-            log.info("task %s was stopped while it started: %s", self.id, error)
+            log.info("task %s was stopped while it was starting: %s", self.id, error)
             return False
         return True
 
@@ -157,7 +157,7 @@ class TaskRunner:
                 if attempt == self._attempts - 1:
                     raise
                 wait_s = self._backoff_s * 2**attempt
-                log.warning("task %s did not start, next attempt in %g s: %s", self.id, wait_s, error)
+                log.warning("task %s did not start; next attempt in %g s: %s", self.id, wait_s, error)
                 await asyncio.sleep(wait_s)
 
     async def _started_or_closed(self, delivery: Delivery) -> None:

@@ -76,7 +76,7 @@ class Cast(PartTransformation):
                 Type.BOOLEAN,
                 True,
                 Importance.MEDIUM,
-                "Whether null fields get the default.",
+                "Whether null fields get the default value of their schema.",
             ),
         )
 

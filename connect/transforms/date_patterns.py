@@ -51,8 +51,8 @@ class DatePattern:
     def parse(self, text: str) -> datetime.datetime:
         """Return the point in time that a text represents. Missing parts are taken from 1970-01-01.
 
-        Raises ValueError if the text does not match the pattern, if the date or time does not exist, and if the pattern
-        contains a week.
+        Raises ValueError if the text does not match the pattern, if the date or time does not exist, or if the pattern
+        contains the number of a week.
         """
         week = next((letter for letter in self._letters if letter in _ONLY_WRITTEN), None)
         if week is not None:

@@ -74,7 +74,7 @@ class HeaderFrom(PartTransformation):
                 Type.BOOLEAN,
                 True,
                 Importance.MEDIUM,
-                "Whether null fields get the default.",
+                "Whether null fields get the default value of their schema.",
             ),
         )
 

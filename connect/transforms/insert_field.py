@@ -36,7 +36,13 @@ class InsertField(PartTransformation):
             ConfigKey("timestamp.field", Type.STRING, None, medium, f"Field for the timestamp. {_SUFFIX}"),
             ConfigKey("static.field", Type.STRING, None, medium, f"Field for static.value. {_SUFFIX}"),
             ConfigKey("static.value", Type.STRING, None, medium, "The text of static.field."),
-            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, medium, "Whether null fields get the default."),
+            ConfigKey(
+                "replace.null.with.default",
+                Type.BOOLEAN,
+                True,
+                medium,
+                "Whether null fields get the default value of their schema.",
+            ),
         )
 
     def configure(self, config: Any) -> None:

@@ -38,7 +38,7 @@ class MaskField(PartTransformation):
                 Type.BOOLEAN,
                 True,
                 Importance.MEDIUM,
-                "Whether null fields get the default.",
+                "Whether null fields get the default value of their schema.",
             ),
         )
 

@@ -24,7 +24,10 @@ class ExtractField(PartTransformation):
         medium, high = Importance.MEDIUM, Importance.HIGH
         return ConfigDef(
             ConfigKey("field", Type.STRING, REQUIRED, medium, "The field; with V2 a path such as a.b."),
-            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, medium, "Whether null fields get the default."),
+            ConfigKey(
+                "replace.null.with.default", Type.BOOLEAN, True, medium,
+                "Whether null fields get the default value of their schema.",
+            ),
             ConfigKey(
                 "field.syntax.version", Type.STRING, "V1", high, "V1: a name. V2: a path (KIP-821).",
                 OneOfIgnoringCase("V1", "V2"),
@@ -56,7 +59,7 @@ class ExtractField(PartTransformation):
 
 
 class HoistField(PartTransformation):
-    """Wraps the key or value in a struct, or a dict without a schema, with one field."""
+    """Wraps the key or value in a struct with one field. Without a schema, the struct is a dict."""
 
     purpose = "field hoisting"
 
@@ -95,7 +98,7 @@ class ValueToKey(Transformation):
                 Type.BOOLEAN,
                 True,
                 Importance.MEDIUM,
-                "Whether null fields get the default.",
+                "Whether null fields get the default value of their schema.",
             ),
         )
 

@@ -35,7 +35,13 @@ class ReplaceField(PartTransformation):
             ConfigKey("exclude", Type.LIST, [], medium, "Fields to remove; takes precedence over include."),
             ConfigKey("include", Type.LIST, [], medium, "Fields to keep; by default all."),
             ConfigKey("renames", Type.LIST, [], medium, "New names: old:new,old2:new2.", _check_renames),
-            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, medium, "Whether null fields get the default."),
+            ConfigKey(
+                "replace.null.with.default",
+                Type.BOOLEAN,
+                True,
+                medium,
+                "Whether null fields get the default value of their schema.",
+            ),
         )
 
     def configure(self, config: Any) -> None:

@@ -33,7 +33,7 @@ class SetSchemaMetadata(PartTransformation):
                 Type.BOOLEAN,
                 True,
                 Importance.MEDIUM,
-                "Whether null fields get the default.",
+                "Whether null fields get the default value of their schema.",
             ),
         )
 

@@ -52,7 +52,10 @@ class TimestampConverter(PartTransformation):
                 "unix.precision", Type.STRING, "milliseconds", low,
                 "The unit of numbers that are written or read.", OneOf(*_PER_SECOND),
             ),
-            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, medium, "Whether null fields get the default."),
+            ConfigKey(
+                "replace.null.with.default", Type.BOOLEAN, True, medium,
+                "Whether null fields get the default value of their schema.",
+            ),
         )  # fmt: skip
 
     def configure(self, config: Any) -> None:

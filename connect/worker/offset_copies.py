@@ -106,7 +106,7 @@ class OffsetCopies:
             await self._again(left, last_error)
 
     async def _again(self, pairs: Mapping[bytes, bytes | None], error: KafkaError) -> None:
-        log.warning("could not copy offsets to the worker's topic, trying again: %s", error)
+        log.warning("could not copy offsets to the worker's topic; trying again: %s", error)
         self._waiting = {**pairs, **self._waiting}
         await asyncio.sleep(_RETRY_S)
 

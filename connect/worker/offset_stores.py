@@ -38,7 +38,7 @@ class OffsetStores:
         """Return a connector's stores: that of its own topic, if it has one, then the worker's.
 
         Raises KafkaError and ConnectError if the topic cannot be read, and ConnectError if the connector's clients are
-        in several clusters: its transactions, or its own topic, would be in one and the reader in another.
+        in several clusters: its transactions, or its own topic, would be in one cluster and the reader in another.
         """
         topic = await self.own_topic(settings)
         if topic is not None or self._config.exactly_once:

@@ -289,7 +289,7 @@ class Worker:
             raise ConnectError(f"could not fence {len(failed)} of {len(ids)} producers, for example {name}: {error}")
 
     async def fence_listed_tasks(self, connector: str, config: Mapping[str, str]) -> None:
-        """Fence the producers of all tasks of a connector that the cluster knows. Raises ConnectError.
+        """Fence the producers of all tasks of a connector, as far as the cluster knows them. Raises ConnectError.
 
         The cluster lists these producers by their transactional ids, so it does not matter which worker has run them.
         """

@@ -18,7 +18,7 @@ class FileStreamSourceConnector(SourceConnector):
     task_class = FileStreamSourceTask
 
     def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
-        """Return SUPPORTED for a file, UNSUPPORTED for standard input, because it has no positions.
+        """Return SUPPORTED for a file, and UNSUPPORTED for standard input, which has no positions.
 
         Exactly-once delivery requires that data is only appended to the file.
         """

@@ -47,7 +47,7 @@ class HeartbeatSourceTask(SourceTask):
         offset = await self.context.offsets.offset(self._partition)
         count = 0 if offset is None else offset.get("count")
         if not isinstance(count, int):
-            raise ConnectError(f"the offset of task {self._number} has no count: {offset}")
+            raise ConnectError(f"the offset of task {self._number} has no count: {offset}. Delete or alter it")
         self._count = count
 
     async def poll(self) -> list[SourceRecord] | None:

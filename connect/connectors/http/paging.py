@@ -112,8 +112,8 @@ class LinkedPages(Pages):
         url = urljoin(answer.url, answer.next_link)
         if urlsplit(url)[:2] != urlsplit(self._template)[:2]:
             raise ConnectError(
-                f"{answer.url} links to {url} as its next page, which is another server. The headers of headers.file "
-                "are not sent there. Change url"
+                f"{answer.url} links to {url} as its next page, which is on another server. The headers of "
+                "headers.file are not sent there. Change url"
             )
         return {"url": url}
 
@@ -149,7 +149,9 @@ class NumberedPages(Pages):
 
 
 class CountedRecords:
-    """Records requested by the number of records before them. The offset is {"offset": number of records read}."""
+    """Records that are requested by their position, the number of records before them. The offset is {"offset": number
+    of records read}.
+    """
 
     def __init__(self, settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> None:
         self._template: str = settings["url"]

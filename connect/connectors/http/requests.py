@@ -60,7 +60,7 @@ class Requests:
                 longest_s = self._settings["retry.backoff.max.ms"] / 1000
                 wait_s = self._settings["retry.backoff.ms"] / 1000 * 2 ** min(attempt - 1, 20)
                 wait_s = min(wait_s if error.wait_s is None else error.wait_s, longest_s)
-                log.warning("GET %s failed, next attempt in %g s: %s", url, wait_s, error)
+                log.warning("GET %s failed; next attempt in %g s: %s", url, wait_s, error)
                 await asyncio.sleep(wait_s)
         raise AssertionError("retry.attempts is at least 1")
 
