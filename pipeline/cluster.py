@@ -236,7 +236,7 @@ class StandaloneCluster:
         return True
 
     def _look_at_workers(self) -> None:
-        """Mark and report the workers that have registered with the master."""
+        """Set `ready` for the workers that have registered with the master, and report them."""
         for worker in self.workers:
             if not worker.ready and any(_WORKER_IS_UP.search(line) for line in worker.news()):
                 worker.ready = True

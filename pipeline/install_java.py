@@ -27,7 +27,9 @@ Installing has no limit: an interrupted dpkg would leave the system's packages b
 
 
 def main() -> None:
-    """Install Java if possible, and print what happens. Print nothing if there is a Java that Spark can use."""
+    """Install Java if possible, and print what happens. If Spark can already use a Java, do nothing and print
+    nothing.
+    """
     problem = java_problem()
     if problem is None:
         return

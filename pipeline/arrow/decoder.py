@@ -109,7 +109,7 @@ def _groups(data: memoryview, batches: Iterable[tuple[int, BatchHeader]]) -> Ite
 
 
 def _decode_group(data: memoryview, group: list[_Place], start: int, end: int, with_headers: bool) -> Iterator[Columns]:
-    """Yield the records of a group of batches with start <= offset < end, in pieces. Raises CorruptBatch."""
+    """Yield, in pieces, a group's records for which start <= offset < end. Raises CorruptBatch."""
     begins, bodies, ends = record_bounds(data, [(begin, end, header.record_count) for header, begin, end in group])
     raw = np.frombuffer(data, np.uint8)
     batches = [place.header for place in group]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BatchWrite:
-    """A write of a batch frame, which begins at once. A thread calls `write`, and the error that it raises is kept."""
+    """Writes a batch frame, beginning at once. A thread calls `write`, and the error that `write` raises is kept."""
 
     def __init__(self, spark: SparkSession, write: Callable[[], None]) -> None:
         self.group = str(uuid.uuid4())

@@ -173,7 +173,7 @@ class SilenceWatch:
             why = reachable(config)
             if why and servers not in self._away:
                 self._away.add(servers)
-                self._tell(f"Kafka at {servers} cannot be reached ({why}): the queries wait for it")
+                self._tell(f"Kafka at {servers} cannot be reached ({why}): the queries are waiting for it")
             elif not why and servers in self._away:
                 self._away.discard(servers)
                 self._tell(f"Kafka at {servers} is back: the queries continue")

@@ -194,7 +194,8 @@ def _table(cls: type[T], raw: Any, where: str, hidden: tuple[str, ...] = ()) -> 
             offered = [one for one in known if one not in hidden]
             near = difflib.get_close_matches(key, offered, n=1)
             raise JobError(
-                f"{where}: there is no {key!r}; {f'did you mean {near[0]}?' if near else ', '.join(offered)}"
+                f"{where}: there is no {key!r}; "
+                f"{f'did you mean {near[0]}?' if near else 'choose one of ' + ', '.join(offered)}"
             )
     for key in ("options", "spark", "watermark"):
         if not isinstance(values.get(key, {}), Mapping):
@@ -218,7 +219,7 @@ def _table(cls: type[T], raw: Any, where: str, hidden: tuple[str, ...] = ()) -> 
     except TypeError as error:
         missing = re.findall(r"'(\w+)'", str(error))
         raise JobError(
-            f"{where}: {', '.join('from' if one == 'frame' else one for one in missing)} is missing"
+            f"{where}: {', '.join('from' if one == 'frame' else one for one in missing)} must be set"
         ) from None
 
 
@@ -243,7 +244,7 @@ def _option(value: Any, where: str) -> str:
 def _check(job: Job, where: str) -> None:
     """Raise JobError if parts of the job contradict each other or have invalid values."""
     if not job.checkpoint.strip():
-        raise JobError(f"{where}: checkpoint is empty: name a directory")
+        raise JobError(f"{where}: checkpoint has no value: name a directory")
     if not job.sources or not job.sinks:
         raise JobError(f"{where}: a job needs at least one [[source]] and one [[sink]]")
     known: set[str] = set()
@@ -271,13 +272,13 @@ def _check(job: Job, where: str) -> None:
         if sink.output_mode not in ("append", "update", "complete"):
             raise JobError(f"{where}: sink {sink.name!r}: output_mode must be append, update or complete")
         if sink.tasks is not None and sink.tasks < 1:
-            raise JobError(f"{where}: sink {sink.name!r}: tasks is below 1")
+            raise JobError(f"{where}: sink {sink.name!r}: tasks = {sink.tasks} must be at least 1")
         trigger = sink.trigger or job.trigger
         if trigger != AVAILABLE_NOW:
             seconds(trigger, f"{where}: trigger")
     _check_ids(job, where)
     if job.max_restarts < 0:
-        raise JobError(f"{where}: max_restarts is below 0")
+        raise JobError(f"{where}: max_restarts = {job.max_restarts} must be at least 0")
     seconds(job.restart_window, f"{where}: restart_window")
 
 

@@ -24,7 +24,7 @@ def pause_s(first_s: float, attempt: int) -> float:
 
 
 class Waiting:
-    """A timer for reports about a long micro-batch or batch write. Times are in seconds of one clock."""
+    """A timer for reports about a long micro-batch or batch write. All times are in seconds, from the same clock."""
 
     def __init__(self, now: float, first_s: float = FIRST_S) -> None:
         self._first_s = first_s

@@ -1,4 +1,4 @@
-"""Store what a driver must remember about a query outside of Spark, in a small file on the driver's machine.
+"""Store, outside of Spark, what a driver must remember about a query: in a small file on the driver's machine.
 
 An attempt is one transaction in which a batch is written. Spark runs a stream's commit and abort in processes other
 than the one that began the attempt, and passes them only the results of tasks. If all tasks were killed and returned

@@ -30,7 +30,7 @@ class StateError(IllegalStateError):
 
 
 class Start(NamedTuple):
-    """The start of a query that owns the query."""
+    """A start of a query. It owns the query until a newer start does."""
 
     run: str
     done: int | None = None

@@ -198,7 +198,9 @@ class _Writer:
     # -- in a task
 
     def plan_of(self, batch_id: int) -> str:
-        """Return the digest of this batch's plan, which distinguishes it from other plans of the same number, or ""."""
+        """Return the digest that distinguishes this batch's plan from other plans of the same number, or "" if it is
+        unknown.
+        """
         return self.plans.get(batch_id, "")
 
     def is_committed(self, query: str, batch_id: int) -> bool:

@@ -173,7 +173,7 @@ def _check_complete(offsets: Mapping[tuple[str, int], int], partitions: Collecti
     other = sorted(f"{topic}-{index}" for topic, index in offsets if (topic, index) not in partitions)
     if missing or other:
         what = [f"leaves out {', '.join(missing)}"] if missing else []
-        what += [f"names {', '.join(other)}, which is not read"] if other else []
+        what += [f"names partitions that are not read ({', '.join(other)})"] if other else []
         raise ConfigError(name, f"{' and '.join(what)}: name each partition, with -2 for earliest and -1 for latest")
 
 

@@ -115,7 +115,7 @@ def test_brokers_that_go_and_come_back(tmp_path: Path, monkeypatch: pytest.Monke
     away = "Connection refused"
     watch.look()
     watch.look()
-    assert notices == ["Kafka at 127.0.0.1:9092 cannot be reached (Connection refused): the queries wait for it"]
+    assert notices == ["Kafka at 127.0.0.1:9092 cannot be reached (Connection refused): the queries are waiting for it"]
     away = ""
     watch.look()
     watch.look()
