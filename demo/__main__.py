@@ -173,7 +173,7 @@ def _run(options: JobOptions) -> int:
 
 
 def main() -> None:
-    """Run `python -m oncelog.demo`. The exit code is 0 for an exact result, 1 for a failure or 2 for wrong usage."""
+    """Run `python -m oncelog.demo`. The exit code is 0 for an exact result, 1 for a failure and 2 for a usage error."""
     try:
         code = demo.main(prog_name="python -m oncelog.demo", standalone_mode=False)
     except click.ClickException as error:

@@ -46,7 +46,9 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """An entry in the list of the latest airports: an airport, and the arrival delays of its incoming flights."""
+    """An entry in the list of the airports with the longest delays: an airport, and the arrival delays of its incoming
+    flights.
+    """
 
     dest: str
     arrived: int

@@ -177,7 +177,9 @@ class Enrichment:
         }
 
     def enriched_value(self, value: bytes) -> tuple[Flight, bytes]:
-        """Return the enriched flight, and its value in `flights-enriched`, for a value of `flights`."""
+        """Return the enriched flight, and its record value for the topic `flights-enriched`. `value` is a record value
+        of the topic `flights`.
+        """
         enriched = self.enrich(json.loads(value))
         return enriched, _json(enriched)
 

@@ -69,7 +69,7 @@ class JobOptions:
 
 @dataclass(slots=True)
 class Outcome:
-    """The comparison of the records that a read_committed reader received with the plain computation."""
+    """The result of comparing what a read_committed reader received with the plain computation."""
 
     flights: FlightCheck
     enriched: FlightCheck
