@@ -240,7 +240,7 @@ class CommittedOffsets:
 
 
 def read_offset_fetch(answer: OffsetFetchResponse, version: int) -> tuple[Found, KafkaError | None]:
-    """Return the offsets in a response for one group, and the error of one partition or None.
+    """Return a group's committed offsets from a response, and the error of one partition, or None without errors.
 
     If several partitions have errors, an error that is not retriable is preferred. Raises an error of the whole group.
     """

@@ -51,7 +51,7 @@ class _Poisoned(Exception):
 
 
 class Worker(RebalanceListener):
-    """One worker of a processor. Call `start`, then `run` (again after a failure, if wanted), then `close`."""
+    """One worker of a processor. Call `start`, then `run`, which may be repeated after a failure, then `close`."""
 
     def __init__(self, options: ProcessorOptions, metrics: Metrics) -> None:
         self._options = options

@@ -2,7 +2,7 @@
 
 The outcome is set once, for all records of the batch. If the broker finds a batch too large, the batch is split, and
 its outcome is that of its parts. A batch does no queueing, sending or retrying; it only stores the numbers that these
-need.
+steps need.
 """
 
 from __future__ import annotations

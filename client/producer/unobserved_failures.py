@@ -1,4 +1,4 @@
-"""`UnobservedFailures`: the failures of records that the program has not received yet, which `flush` raises.
+"""`UnobservedFailures`: the records' failures that the program has not received yet; `flush` raises them.
 
 A program that never flushes must not collect more and more failures. A failure that can still be received, because the
 program has a delivery of the record, lives as long as the delivery. Of all the others, the first and the last are kept:
