@@ -1,5 +1,5 @@
-"""The settings of a worker, with Kafka Connect's names. The descriptions name the settings that Kafka Connect does not
-have.
+"""The settings of a worker, with Kafka Connect's names. If Kafka Connect does not have a setting, its description says
+so.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A consumer without a group reads the topic. The end offset that `read_to_end` wa
 transactions, even if only committed records are applied: a reader must not miss records that are about to be committed
 (KIP-618).
 
-Partitions that are added to the topic are read from the next `read_to_end` on. Records that are older than those of
-another partition (see `LatestRecords`) are not applied.
+Partitions that are added to the topic are read from the next `read_to_end` on. A record that is older than a record of
+the same key in another partition (see `LatestRecords`) is not applied.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ class LatestRecords:
         """Return whether a record is newer than its key's known records. The records of a partition must be added in
         order.
 
-        If the key's records in two partitions have the same timestamp, the record in the partition to which the key
-        belongs in a topic of `partitions` partitions is newer, because producers that know all partitions write there.
-        If the key belongs to neither partition, the record in the partition with the higher number is newer.
+        Of two records with the same timestamp in different partitions, the one in the key's own partition is newer,
+        because producers that know all `partitions` partitions write there. If neither partition is the key's own, the
+        record in the partition with the higher number is newer.
         """
         known = self._known.get(key)
         if known is not None:

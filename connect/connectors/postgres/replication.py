@@ -34,8 +34,8 @@ class NewSlot(NamedTuple):
 class System(NamedTuple):
     """A database cluster: its unique identifier, its timeline, and the position up to which its log is on disk.
 
-    A restored or promoted server begins a new timeline. From its first position on, it replaces the log of the earlier
-    timeline.
+    A restored or promoted server begins a new timeline. From the position where it begins, the new timeline replaces
+    the log of the earlier one.
     """
 
     identifier: str

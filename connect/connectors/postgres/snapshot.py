@@ -1,4 +1,4 @@
-"""`Snapshot`: reads the rows of all tables at one moment, table by table, in the order of the tables' keys.
+"""`Snapshot`: reads the rows of all tables at one moment, table by table, each table in the order of its key.
 
 The tables come in the order of their OIDs, because a table that is renamed meanwhile keeps its OID.
 
