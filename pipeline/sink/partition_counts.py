@@ -59,7 +59,7 @@ class TopicPartitionCounts:
         return self._decided.get(topic) or self._recent(topic)
 
     def existing(self, topic: str, named: int) -> int:
-        """Return the topic's number of partitions. Send a request if the partition `named` is not known."""
+        """Return the topic's number of partitions. If the partition `named` is not known, ask the cluster again."""
         count = self._recent(topic)
         return count if named < count else self._ask(topic)
 

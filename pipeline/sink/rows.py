@@ -48,7 +48,7 @@ class PartitionCounts(Protocol):
         """Return the number of partitions among which rows without a partition are distributed."""
 
     def existing(self, topic: str, named: int) -> int:
-        """Return the topic's number of partitions. Send a request if the partition `named` is not known."""
+        """Return the topic's number of partitions. If the partition `named` is not known, ask the cluster again."""
 
 
 class RowError(ValueError):

@@ -90,7 +90,7 @@ class _BatchCounts:
         return self._decided.get(topic) or self._known(topic)
 
     def existing(self, topic: str, named: int) -> int:
-        """Return the topic's number of partitions. Send a request if the partition `named` is not known."""
+        """Return the topic's number of partitions. If the partition `named` is not known, ask the cluster again."""
         if named >= self._known(topic):
             self._kafka.run(self._kafka.cluster.refresh([topic]))
         return self._known(topic)
