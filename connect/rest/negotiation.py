@@ -23,7 +23,7 @@ _TYPE: Final = re.compile(rf"{_CHARACTERS}/{_CHARACTERS}")
 _RANGE: Final = re.compile(rf"{_CHARACTERS}(/{_CHARACTERS})?")
 _PARAMETER: Final = re.compile(rf"{_CHARACTERS}\s*=\s*({_CHARACTERS}|\"[^\"]*\")")
 _WEIGHT: Final = re.compile(r"(?!q\s*=).*|q\s*=\s*(0(\.[0-9]{0,3})?|1(\.0{0,3})?)", re.IGNORECASE | re.DOTALL)
-"""Matches a parameter, but not a q=… whose weight is not between 0 and 1 (RFC 9110)."""
+"""Matches any parameter except a q=… with a weight outside of 0 to 1 (RFC 9110)."""
 
 _JSON: Final = re.compile(r"\s*(application|\*)/json\s*(;.*)?", re.IGNORECASE)
 _JSON_RANGE: Final = re.compile(r"\s*((application|\*)/(json|\*)|\*)\s*(;.*)?", re.IGNORECASE)

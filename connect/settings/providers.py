@@ -58,8 +58,8 @@ class ConfigProviders:
             raise ConfigValueError(name, value, str(error)) from error
 
     def with_variables(self, settings: Mapping[str, str], of_connector: Mapping[str, str]) -> dict[str, str]:
-        """Return the settings of a task. A setting that has a variable in its connector's settings, `of_connector`, has
-        it again.
+        """Return a task's settings, in which the variables of the connector's settings `of_connector` replace their
+        values again.
         """
         return {
             name: of_connector[name] if self.has_variable(of_connector.get(name)) else value

@@ -35,7 +35,7 @@ _OVERRIDES: Final = {
 }
 
 _PASSWORDS: Final = ("ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.truststore.certificates")
-"""The other settings of Kafka's clients with the type PASSWORD. These may be certificates without a key."""
+"""Settings that have the type PASSWORD in Kafka's clients, even if they contain only certificates."""
 
 _SECRET: Final = re.compile(r"password|passphrase|secret", re.IGNORECASE)
 

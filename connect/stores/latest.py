@@ -22,7 +22,7 @@ class LatestRecords:
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[int, int]] = {}
         self._older: dict[bytes, dict[int, int]] = {}
-        """The timestamps of the records in other partitions, of the few keys that have any."""
+        """For the few keys with records in other partitions: the newest timestamp in each such partition, in ms."""
 
     def add(self, key: bytes, partition: int, timestamp_ms: int, partitions: int) -> bool:
         """Return whether a record is newer than its key's known records. The records of a partition must be added in

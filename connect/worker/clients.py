@@ -1,4 +1,4 @@
-"""`client_settings`: the settings of the clients that a worker uses for one connector, and the clusters they use."""
+"""The settings of the clients that a worker uses for one connector, and checks of the clusters that they connect to."""
 
 from __future__ import annotations
 
