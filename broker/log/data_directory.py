@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import errno
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
 from typing import Final
 
@@ -47,18 +47,16 @@ class DataDirectoryError(Exception):
 
 
 class DataDirectory:
-    """The lock and the metadata files of a data directory. Call `open` first; `close` releases the lock.
-
-    `same_boot`: whether the operating system has run without a restart since the last recovery of this directory. Then
-    everything that was written can be read, even if it was not synced.
-    """
+    """The lock and the metadata files of a data directory. Call `open` first; `close` releases the lock."""
 
     def __init__(self, path: str, fs: FileSystem, ids: RandomIds, node_id: int) -> None:
         self.path = path
         self.cluster_id = ""
         self.directory_id = ""
         self._properties = {_LEVEL: str(FORMAT_LEVEL)}
-        self.same_boot = False
+        self._same_boot = False
+        # The partitions that no start has loaded since the operating system was started.
+        self._unchecked: frozenset[str] = frozenset()
         self._fs = fs
         self._ids = ids
         self._node_id = node_id
@@ -78,20 +76,32 @@ class DataDirectory:
         try:
             self._open_meta()
             boot_id = self._fs.boot_id()
-            recorded = read_derived(self._fs, f"{self.path}/{BOOT_ID}")
-            self.same_boot = bool(boot_id) and recorded == boot_id.encode()
+            content = read_derived(self._fs, f"{self.path}/{BOOT_ID}") or b""
+            recorded, *unchecked = content.decode(errors="replace").split("\n")
+            self._same_boot = bool(boot_id) and recorded == boot_id
+            self._unchecked = frozenset(unchecked)
         except BaseException:
             self.close()
             raise
 
-    def record_boot(self) -> None:
-        """Record the current boot id, because recovery has now checked all files for the effects of a loss of power.
+    def same_boot(self, name: str) -> bool:
+        """Whether the operating system has run without a restart since the partition `name` was last loaded.
 
-        A start with the same boot id need not check them again.
+        Then everything that was written to the partition can be read, even if it was not synced.
         """
-        if not self.same_boot:
+        return self._same_boot and name not in self._unchecked
+
+    def record_boot(self, loaded: Set[str], not_loaded: Set[str]) -> None:
+        """Record the current boot id, and the names of the partitions that no start has loaded since this boot.
+
+        Recovery has checked the files of the `loaded` partitions for the effects of a loss of power. A start with the
+        same boot id need not check them again. It must check the files of the partitions that were `not_loaded`.
+        """
+        unchecked = self._unchecked - loaded if self._same_boot else frozenset(not_loaded)
+        if not self._same_boot or unchecked != self._unchecked:
+            content = "\n".join([self._fs.boot_id(), *sorted(unchecked)])
             with suppress(OSError):  # for example a full disk: the next start checks as it does after a loss of power
-                write_file(self._fs, f"{self.path}/{BOOT_ID}", self._fs.boot_id().encode())
+                write_file(self._fs, f"{self.path}/{BOOT_ID}", content.encode())
 
     def in_place(self) -> bool:
         """Whether the directory is still at its path: it has neither been removed nor replaced by another directory."""

@@ -91,11 +91,11 @@ class LoadPoint:
     `clean`: whether the last stop closed the partition cleanly. `recovery_point`: all records below this offset are on
     disk. `log_start_offset`: records below this offset are deleted; None if it is not known. `fresh`: whether the
     partition's directory was created just now. `same_boot`: whether the operating system has run without a restart
-    since the last start of a broker, so that no written byte can have been lost. `cleaned_to`: compaction has left no
-    gaps from this offset on in the last segment; None if it is not known. `unsynced_from`: from this offset on, records
-    may be in the page cache alone, after a sync that failed. `unread`: the path of a file that cannot be read and may
-    have a higher `recovery_point`; empty if there is none. If there is such a file, damage is never treated as a torn
-    write.
+    since the partition was last loaded, so that no written byte can have been lost. `cleaned_to`: compaction has left
+    no gaps from this offset on in the last segment; None if it is not known. `unsynced_from`: from this offset on,
+    records may be in the page cache alone, after a sync that failed. `unread`: the path of a file that cannot be read
+    and may have a higher `recovery_point`; empty if there is none. If there is such a file, damage is never treated as
+    a torn write.
     """
 
     clean: bool = False

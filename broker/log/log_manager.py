@@ -290,7 +290,10 @@ class LogManager:
             logger.warning("checkpoint not written", directory=self.path, error=str(error))
         self._finish_redo(journal)
         # A start that fails before this point has not changed the directory's state, so the next start finds the same.
-        self.directory.record_boot()
+        self.directory.record_boot(
+            {partition_directory(*key) for key in self._logs},
+            {partition_directory(*key) for key in (*self.offline, *self.lost)},
+        )
         self.directory.take_clean_shutdown()
         self._finish_deletions(gone, deleted)
         try:
@@ -392,7 +395,7 @@ class LogManager:
             clean,
             recovery_point,
             self._start_offsets.get(key, 0) if start_known else None,
-            same_boot=self.directory.same_boot,
+            same_boot=self.directory.same_boot(partition_directory(*key)),
             cleaned_to=self._cleaner_offsets.get(key, 0) if self._cleaned_known else None,
             unsynced_from=unsynced_from,
             unread=self._unread_points,

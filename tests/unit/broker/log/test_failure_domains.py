@@ -459,6 +459,85 @@ async def test_an_offline_partition_does_not_make_the_stop_unclean_for_others(fs
     assert checkpoint == {("t", 0): 1, ("u", 0): 1}
 
 
+@pytest.mark.parametrize("saved", [False, True], ids=["no indexes", "saved indexes"])
+@pytest.mark.parametrize("fault", ["cannot be read", "is missing"])
+async def test_a_partition_that_was_not_loaded_after_a_loss_of_power_is_still_checked_for_it(
+    fs: FaultyFileSystem, fault: str, saved: bool
+) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    logs = [manager.create(topic, 0, CONFIG) for topic in ("t", "u")]
+    for log in logs:
+        log.append(batch("acknowledged"))
+    await settle(manager)
+    for log in logs:
+        log.files.flusher = None  # the power fails before the next flush
+        log.append(batch("x" * 3000))
+        log.append(batch("follows"))
+        if saved:
+            log.saved_state.save()
+    manager.checkpoints.write("recovery-point-offset-checkpoint", {("t", 0): 1, ("u", 0): 1})
+    manager.abandon()
+    fs.kill()
+    fs.boots += 1
+    for topic in ("t", "u"):
+        fs.open(f"/data/{topic}-0/00000000000000000000.log").write_at([bytes(512)], 1024)  # a sector that was lost
+
+    if fault == "is missing":
+        fs.rename("/data/t-0", "/data/elsewhere")
+    else:
+        fs.before = failing("read", FIRST, errno.EIO, times=1000)
+    manager = new_manager(fs)
+    manager.open()
+    assert manager.get("u", 0) is not None
+    assert ("t", 0) not in {(log.topic, log.partition) for log in manager.logs()}
+    manager.abandon()
+    fs.before = None
+    fs.kill()
+    if fault == "is missing":
+        fs.rename("/data/elsewhere", "/data/t-0")
+
+    for _ in range(2):
+        manager = new_manager(fs)
+        manager.open()
+        assert manager.offline == {}
+        for log in manager.logs():
+            assert values(log.batches()) == ["acknowledged"]
+        manager.abandon()
+        fs.kill()
+
+
+async def test_a_partition_that_is_not_loaded_does_not_make_others_count_as_after_a_loss_of_power(
+    fs: FaultyFileSystem,
+) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    for topic in ("t", "u"):
+        manager.create(topic, 0, CONFIG).append(batch("a"))
+    await settle(manager)
+    manager.abandon()
+    fs.kill()
+    fs.boots += 1
+    fs.before = failing("read", FIRST, errno.EIO, times=1000)
+    manager = new_manager(fs)
+    await manager.start()
+    assert manager.offline.keys() == {("t", 0)}
+    log = manager.get("u", 0)
+    assert log is not None
+    log.files.flusher = None
+    log.append(batch("b"))
+    damaged = log.segments.active.size + 70
+    for value in "cd":
+        log.append(batch(value))
+    manager.abandon()
+    fs.kill()
+    flip(fs, "/data/u-0/00000000000000000000.log", damaged)
+    manager = new_manager(fs)
+    manager.open()
+    assert manager.offline.keys() == {("t", 0), ("u", 0)}, "a killed process cannot have torn a write before others"
+    manager.abandon()
+
+
 async def test_a_failing_start_leaves_the_clean_stop_as_it_was(fs: FaultyFileSystem) -> None:
     manager = new_manager(fs)
     await manager.start()
