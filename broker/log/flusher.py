@@ -267,8 +267,9 @@ class LogFlusher:
             self._since.pop(log, None)
 
     def try_again(self) -> None:
-        """Run the failed housekeeping jobs again."""
-        for what, (job, lane) in list(self._undone.items()):
+        """Run the failed housekeeping jobs again, except those that are being run again already."""
+        undone, self._undone = self._undone, {}
+        for what, (job, lane) in undone.items():
             self.submit(job, what, lane)
 
     async def drain(self) -> None:

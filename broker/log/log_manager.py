@@ -169,6 +169,8 @@ class LogManager:
         self._unmade: set[TopicPartition] = set()
         # The recovery points that are in the checkpoint. Newer ones may wait to be written when a crash comes.
         self._written_recovery_points: dict[TopicPartition, int] = {}
+        # The newest write of the recovery points that no caller waits for.
+        self._points_write: asyncio.Future[None] | None = None
         # The path of the checkpoint of recovery points if the disk could not read it, else empty.
         self._unread_points = ""
         self._checkpoint_lock = self._threads.lock()
@@ -861,19 +863,21 @@ class LogManager:
             yield 1
         # Logs may have been flushed or deleted since they were looked at.
         self._note_synced(moved)
+        if self._points_write is None or self._points_write.done():
+            self._begin_points_write()
         if grown and (self._saving is None or self._saving.done()):
             self._saving = asyncio.get_running_loop().create_task(self._save_all(grown), name="log-state")
 
     def _note_synced(self, keys: Iterable[TopicPartition]) -> None:
-        """Update the recovery points of these partitions, and begin to write all recovery points.
-
-        Partitions without a log are skipped.
-        """
+        """Update the recovery points of these partitions. Partitions without a log are skipped."""
         moved = {key: log.files.synced_offset for key in keys if (log := self._logs.get(key)) is not None}
         if moved:
             self._recovery_points = self._recovery_points | moved
+
+    def _begin_points_write(self) -> None:
+        """Begin to write the recovery points to disk, if they have changed."""
         if self._flusher is not None and self._recovery_points is not self._written_recovery_points:
-            self._flusher.submit(self._write_new_recovery_points, "recovery point checkpoint")
+            self._points_write = self._flusher.submit(self._write_new_recovery_points, "recovery point checkpoint")
 
     async def _save_all(self, logs: list[PartitionLog]) -> None:
         """Save the state of these logs, one per turn of the event loop, to shorten a start after a crash."""
@@ -1079,6 +1083,7 @@ class LogManager:
         # The recovery point must lie above all compacted segments. Then recovery attributes gaps in their offsets to
         # compaction instead of a torn tail, and writes no bytes of the journal into these segments.
         self._note_synced([(log.topic, log.partition)])
+        self._begin_points_write()
         await self._flusher.submit(lambda: None)
         await self._threads.run(Lane.COMPACTION, lambda: self._cleaner.map_keys(plan))
         if self._journal is not None and plan.groups:

@@ -285,6 +285,56 @@ async def test_a_checkpoint_that_fails_is_written_later(
     await asyncio.shield(log.flushed(2) or asyncio.sleep(0))
 
 
+async def test_a_job_that_is_being_repeated_is_not_repeated_again(manager: LogManager) -> None:
+    assert manager._flusher is not None
+    runs = 0
+
+    def fail() -> None:
+        nonlocal runs
+        runs += 1
+        raise OSError(errno.EIO, "failed on purpose")
+
+    manager._flusher.submit(fail)
+    for run in range(1, 4):
+        await settle(manager)
+        assert runs == run
+        for _ in range(3):
+            manager._look()  # before the thread can report the end of the job
+
+
+async def test_checkpoints_do_not_queue_up_behind_a_slow_disk(fs: FaultyFileSystem, manager: LogManager) -> None:
+    log = manager.create("t", 0, CONFIG)
+    await settle(manager)
+    assert manager._flusher is not None
+    go_on = threading.Event()
+    tries = 0
+
+    def until_set() -> None:
+        assert go_on.wait(60)
+
+    slow = manager._flusher.submit(until_set)
+
+    def refuse(operation: str, path: str) -> None:
+        nonlocal tries
+        if operation == "open" and "recovery-point-offset-checkpoint" in path:
+            tries += 1
+            raise OSError(errno.EIO, "failed on purpose")
+
+    fs.before = refuse
+    for number in range(4):
+        log.append(batch("a"))
+        await asyncio.shield(log.flushed(number + 1) or asyncio.sleep(0))
+        manager._checkpoint()
+    go_on.set()
+    await slow
+    await settle(manager)
+    assert tries == 1
+    fs.before = None
+    manager._checkpoint()
+    await settle(manager)
+    assert manager.checkpoints.read("recovery-point-offset-checkpoint") == {("t", 0): 4}
+
+
 async def test_a_deletion_that_fails_is_finished_later(fs: FaultyFileSystem, manager: LogManager) -> None:
     manager.create("t", 0, CONFIG).append(batch("a"))
     await settle(manager)
