@@ -369,7 +369,7 @@ class BrokerNode:
         await self.transaction_coordinator.start()
         initialiser.start()
         self.metadata.finish_deletions()
-        await self.metadata.settled()
+        await self.metadata.dropped()  # the records of this may have to wait until the disk has space
         tokens = self.delegation_tokens
         if tokens is not None:
             tokens.start()
@@ -494,6 +494,7 @@ class BrokerNode:
             if self._listeners is not None:
                 await self._listeners.finish(self.config.shutdown_timeout_ms / 1000)
         finally:
+            self.log_manager.begin_stop()
             await self.metadata.settled()
             await self.log_manager.stop()
             await self._audit.close(self.threads)

@@ -276,10 +276,14 @@ class LogFlusher:
         """Wait until no log is dirty or being flushed and no job is running, or until the directory has failed."""
         await self._idle.wait()
 
-    async def stop(self) -> None:
-        """Flush all dirty logs, run the failed jobs once more, wait for both, and stop the flusher."""
+    def begin_stop(self) -> None:
+        """Repeat the postponed flushes once. From now on, a flush that lacks disk space or a descriptor fails."""
         self._stopping = True
         self._flush_postponed()
+
+    async def stop(self) -> None:
+        """Flush all dirty logs, run the failed jobs once more, wait for both, and stop the flusher."""
+        self.begin_stop()
         self.try_again()
         await self.drain()
         self.abandon()

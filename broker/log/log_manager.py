@@ -1121,6 +1121,14 @@ class LogManager:
 
     # --- stop --------------------------------------------------------------------------------------------------------
 
+    def begin_stop(self) -> None:
+        """From now on, fail a flush that lacks disk space or a descriptor, so that the stop does not wait for it.
+
+        Such a flush is repeated once more. `stop` ends the stop.
+        """
+        if self._flusher is not None:
+            self._flusher.begin_stop()
+
     async def stop(self) -> None:
         """Flush and close all logs and release the directory's lock, so that the next start needs no recovery.
 

@@ -332,6 +332,14 @@ class MetadataStore:
         while not self.is_settled:
             await asyncio.wait([*self._changes, *self._drops.values(), *self._applying.values()])
 
+    async def dropped(self) -> None:
+        """Wait until the deletions that are running have dropped their data.
+
+        Unlike `settled`, this does not wait until the last record of a deletion is on disk.
+        """
+        if self._drops:
+            await asyncio.wait([*self._drops.values()])
+
     # ---- changes
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> asyncio.Future[Topic]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from random import Random
 from unittest import mock
 
@@ -121,6 +123,71 @@ def test_deletion_on_its_way_to_the_disk_at_a_stop_is_finished() -> None:
 
     with asyncio.Runner(loop_factory=SimulationLoop) as runner:
         assert runner.run(run()) == []
+
+
+class ThinDisk(FaultyFileSystem):
+    """A disk on which, while it `is_full`, the sync of a log finds no space, although the write found some."""
+
+    is_full = False
+
+    def check(self, operation: str, path: str) -> None:
+        if self.is_full and operation == "fdatasync" and path.endswith(".log"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        super().check(operation, path)
+
+
+@pytest.mark.parametrize("change", ["creation", "deletion"])
+def test_stop_does_not_wait_for_space_for_a_change_of_the_metadata(change: str) -> None:
+    async def run() -> None:
+        log, disk = Silent(), ThinDisk()
+        broker = SimulatedBroker(disk, BrokerConfig(SETTINGS), Random(1), log)
+        with simulated_parts(log):
+            await broker.start()
+            metadata = broker.broker.metadata
+            topic = await metadata.create_topic("topic", 1, {})
+            disk.is_full = True
+            changed = metadata.delete_topic(topic) if change == "deletion" else metadata.create_topic("other", 1, {})
+            await asyncio.sleep(5)
+            assert not changed.done()
+            async with asyncio.timeout(SESSION_MS / 1000):
+                await broker.stop()
+            with pytest.raises(KafkaError):
+                await changed
+            disk.is_full = False
+            await broker.start()
+            await broker.broker.metadata.settled()
+            assert broker.broker.metadata.deleting() == []
+            await broker.stop()
+
+    with asyncio.Runner(loop_factory=SimulationLoop) as runner:
+        runner.run(run())
+
+
+def test_start_does_not_wait_for_space_to_finish_a_deletion() -> None:
+    async def run() -> None:
+        log, disk = Silent(), ThinDisk()
+        broker = SimulatedBroker(disk, BrokerConfig(SETTINGS), Random(1), log)
+        with simulated_parts(log):
+            await broker.start()
+            topic = await broker.broker.metadata.create_topic("topic", 1, {})
+            broker.broker.metadata.on_topic_deleted[:] = [_fail]
+            await broker.broker.metadata.delete_topic(topic)
+            await broker.stop()
+            disk.is_full = True
+            async with asyncio.timeout(60):
+                await broker.start()
+            assert broker.broker.metadata.topic("topic") is None
+            disk.is_full = False
+            await broker.broker.metadata.settled()
+            assert broker.broker.metadata.deleting() == []
+            await broker.stop()
+
+    with asyncio.Runner(loop_factory=SimulationLoop) as runner:
+        runner.run(run())
+
+
+def _fail(_: object) -> None:
+    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "failed on purpose")
 
 
 @pytest.mark.parametrize("capacity", [2_000, 20_000, 2_000_000])
