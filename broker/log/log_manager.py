@@ -165,6 +165,8 @@ class LogManager:
         # Partitions that are being deleted, whose directories may not have been renamed yet, each with the path to
         # which its directory is renamed.
         self._undeleted: dict[TopicPartition, str] = {}
+        # Partitions that belong to no topic.
+        self._strays: set[TopicPartition] = set()
         # Partitions whose creation has failed after their directory was made.
         self._unmade: set[TopicPartition] = set()
         # The recovery points that are in the checkpoint. Newer ones may wait to be written when a crash comes.
@@ -478,6 +480,13 @@ class LogManager:
         """Forget a lost partition whose topic no longer exists."""
         del self.lost[key]
         self._drop_recovery_points({key})
+
+    def note_stray(self, key: TopicPartition) -> None:
+        """Note that the partition belongs to no topic, so that its directory may be moved away after a clean stop.
+
+        A clean stop then writes no recovery point for it. With a recovery point, it would count as lost.
+        """
+        self._strays.add(key)
 
     def holdings(self, besides: TopicPartition) -> str | None:
         """Return the name of a known partition (even offline or lost) other than `besides`; None if there is none."""
@@ -1171,6 +1180,8 @@ class LogManager:
             try:
                 log.close()
                 points[key] = log.files.synced_offset
+                if key in self._strays and log.name not in unclean:
+                    del points[key]
             except Exception as error:  # the other logs must still be closed
                 unclean.add(log.name)
                 reason = error.message if isinstance(error, KafkaError) else repr(error)

@@ -128,6 +128,7 @@ class ReplicaManager:
                 self._beyond_deletion[name].append(index)
             else:
                 self._strays.add(name)
+                self._log_manager.note_stray((name, index))
 
     def _note_leader_epoch(self, log: Log) -> None:
         """Give the partition the newest leader epoch of its log, if that epoch is not the first one.

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from oncelog.broker.log.repair import inspect
 from oncelog.broker.node import BrokerNode, BrokerStartError
+from oncelog.broker.system.ports import RealFileSystem
 from oncelog.protocol.codec import encode_record_key
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -164,6 +166,11 @@ async def test_a_directory_of_an_unknown_topic_is_kept_aside(tmp_path: Path) -> 
         assert refused.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
         missing = await wire.call(MetadataRequest([MetadataRequestTopic(name="stray")], True), 12)
         assert missing.topics[0].error_code != E.NONE
+    (tmp_path / "stray-0").rename(tmp_path / "moved away")
+    assert inspect(str(tmp_path), RealFileSystem()) == [], "a repair would make the directory again"
+    async with broker_on(tmp_path) as (broker, wire):
+        await wire.create_topic("stray")
+        assert (await wire.produce("stray", batch(b"new"))).base_offset == 0
 
 
 async def test_records_of_a_newer_release_in_the_metadata_are_not_fatal(tmp_path: Path) -> None:
