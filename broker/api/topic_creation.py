@@ -53,7 +53,7 @@ def plan_topic(
     if broker.replica_manager.is_stray(name):
         raise KafkaError(
             ErrorCode.TOPIC_ALREADY_EXISTS,
-            f"The data directory has partitions of an unknown topic {name!r}. Move their directories away, then"
+            f"The data directory has partitions of an unknown topic {name!r}. Move their directories away first, then"
             " restart the broker.",
         )
     if assignments:

@@ -106,7 +106,7 @@ class ReplicaManager:
                     topic=log.topic,
                     partition=log.partition,
                     remedy="the topic is not in the metadata, so the partition is kept but not served;"
-                    " move its directory away",
+                    " stop the broker and move its directory away",
                 )
         for log in self._log_manager.read_only.values():
             self._note_leader_epoch(log)

@@ -15,6 +15,7 @@ from oncelog.broker.system.ports import RealFileSystem
 from oncelog.protocol.codec import encode_record_key
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from oncelog.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -166,6 +167,9 @@ async def test_a_directory_of_an_unknown_topic_is_kept_aside(tmp_path: Path) -> 
         assert refused.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
         missing = await wire.call(MetadataRequest([MetadataRequestTopic(name="stray")], True), 12)
         assert missing.topics[0].error_code != E.NONE
+        created = await wire.call(CreateTopicsRequest([CreatableTopic("stray", 1, 1)], 5000), 5)
+        assert created.topics[0].error_code == E.TOPIC_ALREADY_EXISTS
+        assert "away first, then restart the broker" in str(created.topics[0].error_message)
     (tmp_path / "stray-0").rename(tmp_path / "moved away")
     assert inspect(str(tmp_path), RealFileSystem()) == [], "a repair would make the directory again"
     async with broker_on(tmp_path) as (broker, wire):
