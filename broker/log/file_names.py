@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import Final
 
 LOG: Final = ".log"
@@ -53,6 +54,9 @@ LOCK: Final = ".lock"
 BOOT_ID: Final = ".boot-id"
 REMOVED: Final = "removed"
 JOURNAL: Final = ".journal"
+
+_MAX_NAME: Final = 200
+"""The length to which the name of a partition's directory is shortened while the directory is being deleted."""
 
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})\Z")
 _JOURNAL = re.compile(r"([0-9]{20})\.journal\Z")
@@ -84,16 +88,30 @@ def partition_directory(topic: str, partition: int) -> str:
 def deleted_directory(topic: str, partition: int, unique: str) -> str:
     """Return the name that a partition's directory has while it is being deleted.
 
-    `unique` makes it differ from earlier names. A file name has at most 255 bytes, so the partition's name may be
-    shortened.
+    `unique` makes it differ from earlier names.
     """
-    return f"{partition_directory(topic, partition)[:200]}.{unique}{DELETED_DIRECTORY}"
+    return f"{_shortened(partition_directory(topic, partition))}.{unique}{DELETED_DIRECTORY}"
+
+
+def _shortened(name: str) -> str:
+    """Return the name of a partition's directory with at most 200 characters, because a file name has at most 255.
+
+    The end of a longer name is replaced by a hash of the whole name, after a character that no topic name has.
+    """
+    if len(name) <= _MAX_NAME:
+        return name
+    digest = "~" + sha256(name.encode()).hexdigest()[:16]
+    return name[: _MAX_NAME - len(digest)] + digest
 
 
 def being_deleted(partitions: Iterable[tuple[str, int]], names: Iterable[str]) -> set[tuple[str, int]]:
-    """Return the partitions whose directory is being deleted, as the names in the data directory show."""
+    """Return the partitions whose directory is being deleted, as the names in the data directory show.
+
+    Earlier releases cut off a long name after 200 characters.
+    """
     deleted = {name.rpartition(".")[0] for name in names if name.endswith(DELETED_DIRECTORY)}
-    return {key for key in partitions if deleted_directory(*key, "").rpartition(".")[0] in deleted}
+    partition_names = {key: partition_directory(*key) for key in partitions}
+    return {key for key, name in partition_names.items() if _shortened(name) in deleted or name[:_MAX_NAME] in deleted}
 
 
 def parse_partition_directory(name: str) -> tuple[str, int] | None:

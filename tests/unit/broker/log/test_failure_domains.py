@@ -649,6 +649,41 @@ async def test_a_deleted_partition_is_not_missed(fs: FaultyFileSystem, finished:
     manager.abandon()
 
 
+@pytest.mark.parametrize("is_of_earlier_release", [False, True])
+async def test_the_deletion_of_a_partition_with_a_long_name_hides_no_other_loss(
+    fs: FaultyFileSystem, is_of_earlier_release: bool
+) -> None:
+    prefix = "p" * 200
+    deleted, lost = f"{prefix}a" + 48 * "b", f"{prefix}c"
+    manager = new_manager(fs)
+    await manager.start()
+    for topic in (deleted, lost):
+        manager.create(topic, 0, CONFIG).append(batch("a"))
+    await settle(manager)
+    manager._checkpoint()
+    await settle(manager)
+
+    def refuse(operation: str, path: str) -> None:
+        if "checkpoint" in path or (operation == "unlink" and "-delete" in path):
+            raise OSError(errno.EIO, "failed on purpose")
+
+    fs.before = refuse
+    await manager.delete([(deleted, 0)])
+    await settle(manager)
+    manager.abandon()
+    fs.kill()
+    fs.before = None
+    if is_of_earlier_release:  # the name was cut off after 200 characters
+        (name,) = deleted_directories(fs)
+        fs.rename(f"/data/{name}", f"/data/{prefix}.{name.rpartition('.')[2]}")
+    else:
+        fs.rename(f"/data/{lost}-0", "/data/elsewhere")
+    manager = new_manager(fs)
+    manager.open()
+    assert manager.lost == ({} if is_of_earlier_release else {(lost, 0): 1})
+    manager.abandon()
+
+
 async def test_a_partition_directory_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
     manager = real_manager(data)
