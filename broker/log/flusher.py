@@ -71,8 +71,9 @@ class FlushTask:
 
     `files`: open files. `paths`: derived files. `directory`: the log's directory, "" if its names need no sync. `root`
     and `root_change`: the directory that holds the log's directory, and the number of the change in it to sync, or 0 if
-    none. `note`: called with `end_offset` after the syncs. `extent`: what the journal can make durable in place of all
-    these syncs, or None if it cannot. `is_journaled`: whether the journal makes this flush durable.
+    none. `rewrite`: called before the syncs, to write bytes again; it may raise OSError. `note`: called with
+    `end_offset` after the syncs. `extent`: what the journal can make durable in place of all these syncs, or None if it
+    cannot. `is_journaled`: whether the journal makes it durable.
     """
 
     end_offset: int
@@ -84,6 +85,7 @@ class FlushTask:
     note: Callable[[int], None] | None = None
     extent: Extent | None = None
     is_journaled: bool = False
+    rewrite: Callable[[], None] | None = None
 
     def run(self, fs: FileSystem) -> None:
         """Sync all files and directories of this flush.
@@ -92,6 +94,8 @@ class FlushTask:
         Raises RootSyncFailed, after which no log can be trusted to be on disk. After any other error, only this log
         cannot be trusted.
         """
+        if self.rewrite is not None:
+            self.rewrite()
         for file in self.files:
             file.fdatasync()
         for path in self.paths:

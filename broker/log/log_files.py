@@ -29,7 +29,7 @@ from ...protocol.errors import KafkaError
 from ..scheduling.steps import Steps
 from ..system.descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from ..system.ports import File, FileSystem, Lane, Threads
-from .batch_scan import BrokenBatch
+from .batch_scan import BrokenBatch, scan_batches
 from .flush_waiters import FlushWaiters
 from .flushed_mark import write_flushed_offset
 from .flusher import FlushTask, LogFlusher
@@ -243,7 +243,7 @@ class LogFiles:
     def begin_flush(self) -> FlushTask | None:
         """Begin a flush of everything appended so far; return its task, or None if there is nothing to sync.
 
-        Raises OSError, without a change, if a file cannot be opened or written.
+        Raises OSError, without a change, if a file cannot be opened or read.
         """
         if self.closed or self.failure is not None or self._flushing is not None:
             return None
@@ -252,11 +252,13 @@ class LogFiles:
             segments = list(dict.fromkeys((*self._journaled_segments, *segments)))
         if not (segments or self._unsynced_paths or self._directory_unsynced):
             return None
-        extent = None
+        extent: Extent | None = None
+        rewrite: Callable[[], None] | None = None
         if self.writes_again:
             if self.settling is not None:
                 return None  # `end_settling` requests a flush
-            self._rewrite(segments)
+            rewrite = self._rewriting(segments)
+            self.writes_again = False
         else:
             if self.flusher is not None and self.flusher.journal is not None:
                 extent = self._extent()
@@ -272,6 +274,7 @@ class LogFiles:
             self._root_change,
             self._note_flushed,
             extent,
+            rewrite=rewrite,
         )
         self._reached = active, active.size
         self._flushing_segments, self._unsynced_segments = segments, []
@@ -374,29 +377,42 @@ class LogFiles:
         self._unsynced_paths = [*task.paths, *self._unsynced_paths]
         self._directory_unsynced |= bool(task.directory)
         self._root_change = self._root_change or task.root_change
+        self.writes_again |= task.rewrite is not None
         self._end_flush()
         self._waiters.put_back()
 
-    def _rewrite(self, segments: list[LogSegment]) -> None:
-        """Write all unsynced batches of `segments` again; raise OSError if that fails.
+    def _rewriting(self, segments: list[LogSegment]) -> Callable[[], None]:
+        """Return a job, for any thread, that writes all unsynced batches of `segments` again. Raises OSError.
 
-        The batches are read from the page cache, which may have lost them: a missing or changed batch raises EIO.
+        The batches are read from the page cache, which may have lost them: the job raises EIO if a batch is missing or
+        was changed. Segments that are deleted before the job reads them are left out.
         """
-        offset = max(self.synced_offset, self._segments.first.base_offset)
+        start, end_offset = max(self.synced_offset, self._segments.first.base_offset), self._offsets.log_end_offset
+        kept = [segment for segment in segments if segment.base_offset >= self._segments.first.base_offset]
+        bases = [segment.base_offset for segment in kept]
         try:
-            for segment in segments:
-                if segment.base_offset < self._segments.first.base_offset:
-                    continue  # the segment was deleted
-                for position, header, batch in segment.batches(segment.position_of(offset)):
-                    if header.base_offset != offset:
-                        raise BrokenBatch(position, f"found offset {header.base_offset} instead of offset {offset}")
-                    segment.file.write_at([bytes(batch)], position)
-                    offset = header.next_offset
+            positions = [segment.position_of(start) if segment.base_offset < start else 0 for segment in kept]
         except BrokenBatch as error:
-            raise OSError(errno.EIO, f"unsynced records are lost from offset {offset} on: {error.reason}") from error
-        if offset != self._offsets.log_end_offset:
-            raise OSError(errno.EIO, f"unsynced records are lost from offset {offset} on")
-        self.writes_again = False
+            raise _lost(start, error.reason) from error
+        files, sizes = [segment.file for segment in kept], [segment.size for segment in kept]
+
+        def rewrite() -> None:
+            offset = start
+            for file, position, size, following in zip(files, positions, sizes, [*bases[1:], end_offset], strict=True):
+                try:
+                    for at, header, batch in scan_batches(file, position, size):
+                        if header.base_offset != offset:
+                            raise _lost(offset, f"found offset {header.base_offset}")
+                        file.write_at([bytes(batch)], at)
+                        offset = header.next_offset
+                except FileNotFoundError:
+                    offset = following
+                except BrokenBatch as error:
+                    raise _lost(offset, error.reason) from error
+            if offset != end_offset:
+                raise _lost(offset, "the log ends there")
+
+        return rewrite
 
     # --- the journal -------------------------------------------------------------------------------------------------
 
@@ -535,3 +551,8 @@ class LogFiles:
             self.flusher.discarded(self)
         self.fs.close_overwritten(self.directory)
         yield from self.close_files(segments)
+
+
+def _lost(offset: int, reason: str) -> OSError:
+    """Return the error for unsynced records that the page cache has lost, from `offset` on."""
+    return OSError(errno.EIO, f"unsynced records are lost from offset {offset} on: {reason}")

@@ -401,6 +401,40 @@ async def test_a_sync_without_space_is_done_when_there_is_space(fs: FaultyFileSy
     manager.abandon()
 
 
+async def test_what_a_sync_without_space_has_dropped_is_written_again_beside_the_event_loop(
+    fs: FaultyFileSystem, manager: LogManager
+) -> None:
+    log = manager.create("t", 0, LogConfig(durability="os", segment_bytes=1000))
+    await settle(manager)
+    full, beside = [True], set()
+
+    def refuse(operation: str, path: str) -> None:
+        if full and operation == "fdatasync" and "/t-0/" in path:
+            raise OSError(errno.ENOSPC, "no space")
+        if not full and operation in ("read", "write") and path.endswith(".log"):
+            beside.add((operation, threading.current_thread() is threading.main_thread()))
+
+    fs.before = refuse
+    for _ in range(30):
+        log.append(batch("x" * 100))
+    assert len(log.segments) > 2
+    waiting = log.synced(30)
+    assert waiting is not None
+    await settle(manager)
+    full.clear()
+    async with asyncio.timeout(60):
+        await asyncio.shield(waiting)
+    fs.before = None
+    assert ("write", False) in beside
+    assert ("write", True) not in beside
+    manager.abandon()
+    fs.crash(random.Random(1))
+    manager = new_manager(fs)
+    manager.open()
+    assert [log.log_end_offset for log in manager.logs()] == [30]
+    manager.abandon()
+
+
 @pytest.mark.parametrize("when", ["during the flush", "before the next one"])
 async def test_records_that_are_deleted_because_a_sync_found_no_space_are_not_missed(
     fs: FaultyFileSystem, when: str
