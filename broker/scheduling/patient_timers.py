@@ -4,6 +4,10 @@ A timeout means that a client sent nothing in time. If the process was not runni
 paused machine, a blocked event loop), requests that arrived in time may still be in the sockets, and the event loop
 runs due timers before it reads them. Therefore a due timer does not fire until the event loop has read all sockets
 once. If it fires late, requests may also still be on their way, so it waits somewhat longer.
+
+The process may also stand still while the sockets are read, or before the timer's action runs. Requests that arrive
+during this time are executed after the action. Therefore the action gets a time that was taken before the sockets were
+read, and only deadlines up to this time count as passed.
 """
 
 from __future__ import annotations
@@ -11,7 +15,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+TimeT = TypeVar("TimeT")
 
 LATE_S: Final = 0.05
 """If a timer fires more than this many seconds late, the process was held up."""
@@ -34,9 +40,13 @@ class PatientTimers:
         self._read_at = -math.inf
         """The event loop time at which all sockets have been, or will have been, read after the last late timer."""
 
-    def call_at(self, at: float, action: Callable[[], object]) -> PatientTimer:
-        """Call `action` when the running event loop's time has reached `at` and the sockets have been read since."""
-        return PatientTimer(self, at, action)
+    def call_at(self, at: float, read_clock: Callable[[], TimeT], action: Callable[[TimeT], object]) -> PatientTimer:
+        """Call `action` when the running event loop's time has reached `at` and the sockets have been read since.
+
+        `action` gets the time that `read_clock` returned before the sockets were read. All requests that had arrived by
+        then have been executed.
+        """
+        return PatientTimer(self, at, read_clock, action)
 
     def _wait_s(self, due: float, now: float) -> float:
         """Return the seconds that a timer that was due at `due` must still wait.
@@ -55,18 +65,21 @@ class PatientTimers:
             return 0.0
         return self._read_at - now
 
-    def _have_read(self, now: float) -> None:
-        self._read_at = max(self._read_at, now)
+    def _have_read(self, began: float) -> None:
+        self._read_at = max(self._read_at, began)
 
 
 class PatientTimer:
     """A timer returned by `PatientTimers.call_at`."""
 
-    __slots__ = ("_action", "_due", "_handle", "_loop", "_timers")
+    __slots__ = ("_action", "_due", "_handle", "_loop", "_read_clock", "_timers")
 
-    def __init__(self, timers: PatientTimers, due: float, action: Callable[[], object]) -> None:
+    def __init__(
+        self, timers: PatientTimers, due: float, read_clock: Callable[[], Any], action: Callable[[Any], object]
+    ) -> None:
         self._timers = timers
         self._due = due
+        self._read_clock = read_clock
         self._action = action
         self._loop = asyncio.get_running_loop()
         self._handle: asyncio.Handle = self._loop.call_at(due, self._fire)
@@ -81,12 +94,12 @@ class PatientTimer:
         if wait_s:
             self._handle = self._loop.call_at(now + wait_s, self._fire)
         else:
-            self._handle = self._loop.call_soon(self._before_reading)
+            self._handle = self._loop.call_soon(self._before_reading, now, self._read_clock())
 
-    def _before_reading(self) -> None:
+    def _before_reading(self, began: float, time: Any) -> None:
         # The next callback runs in the next turn of the event loop, and the sockets are read between two turns.
-        self._handle = self._loop.call_soon(self._after_reading)
+        self._handle = self._loop.call_soon(self._after_reading, began, time)
 
-    def _after_reading(self) -> None:
-        self._timers._have_read(self._loop.time())
-        self._action()
+    def _after_reading(self, began: float, time: Any) -> None:
+        self._timers._have_read(began)
+        self._action(time)

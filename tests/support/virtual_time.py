@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+from collections.abc import Callable
 from typing import Any
 
 
@@ -15,7 +16,9 @@ class Deadlock(RuntimeError):
 
 
 class JumpingSelector(selectors.DefaultSelector):
-    """A selector that advances the time instead of waiting."""
+    """A selector that advances the time instead of waiting, and then calls `jumped`."""
+
+    jumped: Callable[[], object] = staticmethod(lambda: None)
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,6 +30,7 @@ class JumpingSelector(selectors.DefaultSelector):
             raise Deadlock("nothing is ready and no timer is set")
         if timeout > 0:
             self.now += timeout
+            self.jumped()
 
     def select(self, timeout: float | None = None) -> Any:
         self.jump(timeout)
@@ -44,6 +48,23 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._jumping.now
+
+    def stand_still(self, at: float, seconds: float, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Stop the process for `seconds` in the turn after the one that runs the first timer due at `at` or later.
+
+        The requests that arrive during this time are executed by `meanwhile`, in the turn after next.
+        """
+
+        def jumped() -> None:
+            if self.time() >= at:
+                self._jumping.jumped = lambda: None
+                self.call_soon(self.call_soon, stand_still)
+
+        def stand_still() -> None:
+            self._jumping.now += seconds
+            self.call_soon(self.call_soon, meanwhile)
+
+        self._jumping.jumped = jumped
 
 
 class LoopClock:

@@ -259,10 +259,10 @@ class GroupCoordinator:
             self._wake_up = loop.call_soon(self._run_due)
         else:
             delay = deadline - self._clock.monotonic()
-            self._wake_up = self._timers.call_at(loop.time() + delay, self._on_wake_up)
+            self._wake_up = self._timers.call_at(loop.time() + delay, self._clock.monotonic, self._on_wake_up)
 
-    def _on_wake_up(self) -> None:
-        self._due_by = self._clock.monotonic()
+    def _on_wake_up(self, due_by: float) -> None:
+        self._due_by = due_by
         self._run_due()
 
     def _run_due(self) -> None:

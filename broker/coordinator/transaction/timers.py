@@ -4,7 +4,7 @@ There is one timer for each scan; the coordinator performs the scans. Aborts mus
 the earliest known deadline, and fires at least once per configured interval. However, a scan visits all ids, and a
 transaction's timeout may be as short as 1 ms. Therefore a scan runs in slices, and the next scan starts only after a
 pause of `_REST` times the duration of the previous one. Before a scan, the requests waiting in the sockets are
-executed, because one of them may end its transaction in time.
+executed, because one of them may end its transaction in time. A scan uses the time at which they were read.
 """
 
 from __future__ import annotations
@@ -93,10 +93,9 @@ class TransactionTimers:
         delay_ms = min(at_ms + 1 - self._clock.now_ms(), self._abort_interval_ms)
         at = max(loop.time() + max(0, delay_ms) / 1000, self._rest_until)
         self._next_ms = at_ms
-        self._timer = self._timers.call_at(at, self._look)
+        self._timer = self._timers.call_at(at, self._clock.now_ms, self._look)
 
-    def _look(self) -> None:
-        now_ms = self._clock.now_ms()
+    def _look(self, now_ms: int) -> None:
         self._next_ms = now_ms + self._abort_interval_ms
         self._worked_s = 0.0
         self._look_under_way = self._abort_timed_out(now_ms)

@@ -52,7 +52,7 @@ class Scene:
         self.happened += ["request"] * len(self.broker.recv(100))
 
     def after(self, delay_s: float, name: str = "timer") -> Any:
-        return self.timers.call_at(self.loop.time() + delay_s, lambda: self.happened.append(name))
+        return self.timers.call_at(self.loop.time() + delay_s, self.loop.time, lambda _: self.happened.append(name))
 
     def stop(self, seconds: float) -> None:
         """Stop the process for this time after the next timer is due."""
@@ -106,6 +106,20 @@ def test_a_standstill_is_reported_once_and_holds_up_all_timers() -> None:
     play(scene)
 
 
+def test_an_action_gets_the_time_before_a_standstill_that_the_timer_did_not_wait_for() -> None:
+    async def scene(made: Scene) -> None:
+        times: list[float] = []
+        due = made.loop.time() + 1
+        made.timers.call_at(due, made.loop.time, times.append)
+        made.after(2)
+        made.loop.stand_still(due, 3, lambda: made.client.send(b"x"))
+        await asyncio.sleep(5)
+        assert times == [due]
+        assert made.happened == ["request", "timer"]
+
+    play(scene)
+
+
 def test_a_timer_can_be_cancelled_until_it_fires() -> None:
     async def scene(made: Scene) -> None:
         timer = made.after(1)
@@ -122,16 +136,16 @@ def test_an_event_loop_that_is_always_late_still_fires_its_timers() -> None:
     async def scene(made: Scene) -> None:
         fired: list[float] = []
 
-        def again() -> None:
+        def again(_: float) -> None:
             fired.append(made.loop.time())
-            made.timers.call_at(made.loop.time(), again)
+            made.timers.call_at(made.loop.time(), made.loop.time, again)
 
         def busy() -> None:
             made.loop._jumping.now += 0.06
             made.loop.call_soon(busy)
 
         began = made.loop.time()
-        again()
+        again(began)
         busy()
         await asyncio.sleep(10)
         assert len(fired) >= 10 / (AFTER_DELAY_S + 5 * 0.06)

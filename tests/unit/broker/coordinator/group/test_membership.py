@@ -738,6 +738,23 @@ async def test_members_whose_heartbeats_wait_stay_when_the_process_stood_still()
 
 
 @in_virtual_time
+async def test_a_member_whose_heartbeat_waits_stays_when_the_process_stood_still_while_another_session_ended() -> None:
+    async with GroupWorld(group_initial_rebalance_delay_ms=0) as world:
+        (gone,) = await world.stable_group(1, group="gone", session_ms=SESSION_MS - 3000)
+        (member,) = await world.stable_group(1)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        codes: list[ErrorCode] = []
+        end_of_session = loop.time() + SESSION_MS / 1000
+        loop.stand_still(end_of_session - 3, 4, lambda: codes.append(world.heartbeat(member)))
+        await asyncio.sleep(SESSION_MS / 1000 + 2)
+        assert codes == [ErrorCode.NONE]
+        assert world.heartbeat(gone, group="gone") == ErrorCode.UNKNOWN_MEMBER_ID
+        await asyncio.sleep(SESSION_MS / 1000)
+        assert world.heartbeat(member) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@in_virtual_time
 async def test_a_generation_begins_a_session_of_a_static_member_that_has_not_joined() -> None:
     async with GroupWorld() as world:
         long: dict[str, Any] = {"session_ms": 4 * REBALANCE_MS, "version": 3}

@@ -28,6 +28,8 @@ class Looks:
         self.times: list[float] = []
         self.busy_s = 0.0
         self.portions = 0
+        self.now_ms = 0
+        """The time that the last look was given."""
         self.clock = LoopClock()
         self.timers = TransactionTimers(
             self.clock,
@@ -46,6 +48,7 @@ class Looks:
 
     def _look(self, now_ms: int) -> Steps[int | None]:
         self.begun.set()
+        self.now_ms = now_ms
         for _ in range(self.slices - 1):
             yield SLICE
         if not self.busy:
@@ -147,4 +150,18 @@ async def test_requests_that_wait_are_executed_before_a_look_after_a_standstill(
     assert not looks.begun.is_set()
     async with asyncio.timeout(1):
         await looks.begun.wait()
+    await looks.timers.stop()
+
+
+@in_virtual_time
+async def test_a_look_counts_no_time_after_the_requests_that_waited_were_read() -> None:
+    looks = Looks(0, busy=False)
+    looks.timers.start()
+    deadline_ms = looks.clock.now_ms() + 500
+    looks.timers.expect(deadline_ms)
+    loop: Any = asyncio.get_running_loop()
+    loop.stand_still(loop.time() + 0.4, 3)
+    await looks.begun.wait()
+    assert deadline_ms < looks.now_ms < deadline_ms + 100
+    assert looks.clock.now_ms() >= deadline_ms + 3000
     await looks.timers.stop()
