@@ -122,7 +122,9 @@ class DeletedTopics:
 
         Pending offsets of a replaced topic (deleted, and created again under the same name) are dropped only from
         memory: a tombstone would also remove the offsets of the new topic. The next start of the broker finds the
-        dropped offsets again, pending or committed.
+        dropped offsets again, pending or committed. For the same reason, a committed offset of a replaced topic stays
+        while a transaction has committed an offset of the new topic: it counts as absent (`is_replaced`), and the next
+        start removes it.
         """
         self._drop_pending_of_replaced()
         # If an offset cannot be removed, its name is still reserved (`deleted`), or the offset counts as absent
@@ -135,8 +137,15 @@ class DeletedTopics:
         await run_in_slices(self._removal(groups, self._lost))
 
     def _lost(self, group_id: str, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        topic, offsets = self._metadata.topic, self._offsets
-        return [p for p in partitions if topic(p[0]) is None or is_replaced(topic(p[0]), offsets.topic_id(group_id, p))]
+        return [partition for partition in partitions if self._is_lost(group_id, partition)]
+
+    def _is_lost(self, group_id: str, partition: TopicPartition) -> bool:
+        topic = self._metadata.topic(partition[0])
+        if topic is None:
+            return True
+        # A pending offset belongs to the current topic, because those of the earlier topic have been dropped.
+        offsets = self._offsets
+        return is_replaced(topic, offsets.topic_id(group_id, partition)) and not offsets.is_pending(group_id, partition)
 
     def _drop_pending_of_replaced(self) -> None:
         topic = self._metadata.topic

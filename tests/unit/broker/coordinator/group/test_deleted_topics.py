@@ -126,3 +126,37 @@ async def test_offset_of_an_earlier_topic_that_cannot_be_removed_does_not_count(
         world.log.refuse = None
         world.commit({ORDERS: 1})
         assert world.committed() == world.committed(ORDERS, PAYMENTS) == {ORDERS: 1, PAYMENTS: 8}
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@in_virtual_time
+async def test_offset_that_is_pending_on_a_new_topic_outlives_that_of_the_earlier_topic(commit: bool) -> None:
+    async with GroupWorld() as world:
+        world.commit({ORDERS: 7})
+        world.topics.change("orders", topic_id=b"another topic id")
+        world.log.refuse = ErrorCode.KAFKA_STORAGE_ERROR
+        await world.restart()
+        world.log.refuse = None
+        world.commit({ORDERS: 1}, producer=5)
+        await world.restart()
+        assert world.pending(ORDERS) == {ORDERS}
+        assert world.committed() == {}
+        world.end(5, commit=commit)
+        assert world.committed() == ({ORDERS: 1} if commit else {})
+        await world.restart()
+        assert world.committed() == ({ORDERS: 1} if commit else {})
+
+
+@in_virtual_time
+async def test_offset_of_an_earlier_topic_that_was_pending_when_the_topic_was_deleted_takes_no_newer_offset_along() -> (
+    None
+):
+    async with GroupWorld() as world:
+        world.commit({ORDERS: 7}, producer=4)
+        world.topics.change("orders", topic_id=b"another topic id")
+        await world.restart()
+        world.end(4, commit=True)
+        world.commit({ORDERS: 1}, producer=5)
+        await world.restart()
+        world.end(5, commit=True)
+        assert world.committed() == {ORDERS: 1}
