@@ -49,9 +49,15 @@ _ABORTED_PER_UNIT: Final = 10
 """How many partitions add one unit of work to the cost of aborting their transaction."""
 
 LOOK_AGAIN_MS: Final = 100
-"""The delay in ms before a timed-out transaction with a pending transition is checked again.
+"""The delay in ms before a timed-out transaction with a pending transition or a waiting commit is checked again.
 
 A slow disk needs about this long for a flush.
+"""
+
+COMMIT_WAIT_MS: Final = 60_000
+"""How many ms after its timeout a transaction is aborted even if its commit waits for its records.
+
+Clients do not wait this long for a response.
 """
 
 
@@ -125,8 +131,9 @@ class TransactionMaintenance:
     def abort_timed_out(self, now_ms: int) -> Steps[int | None]:
         """Abort every transaction past its timeout and fence its producer. Return the next deadline in ms, or None.
 
-        A transaction with a pending transition is checked again after LOOK_AGAIN_MS. An abort that could not be written
-        is retried after a growing pause (`transaction.retry.backoff.ms`).
+        A transaction with a pending transition is checked again after LOOK_AGAIN_MS. So is a transaction whose commit
+        has arrived and waits for its records, but at most for COMMIT_WAIT_MS. An abort that could not be written is
+        retried after a growing pause (`transaction.retry.backoff.ms`).
         """
         next_deadline: int | None = None
         unwritten = False
@@ -138,7 +145,7 @@ class TransactionMaintenance:
                 continue
             if not metadata.has_timed_out(now_ms):
                 next_deadline = min(metadata.deadline_ms, next_deadline or metadata.deadline_ms)
-            elif entry.pending is not None:
+            elif entry.pending is not None or _is_commit_waiting(entry, now_ms):
                 next_deadline = min(now_ms + LOOK_AGAIN_MS, next_deadline or now_ms + LOOK_AGAIN_MS)
             else:
                 try:
@@ -306,3 +313,7 @@ class TransactionMaintenance:
                 self._take_up(loaded)
                 self._decide_repairs()
                 self._raise_epochs(loaded)
+
+
+def _is_commit_waiting(entry: TransactionEntry, now_ms: int) -> bool:
+    return entry.closed is not None and now_ms <= entry.metadata.deadline_ms + COMMIT_WAIT_MS

@@ -17,6 +17,7 @@ from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.claims.initialisation import GroupInitialisation
 from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity, Step
 from oncelog.broker.coordinator.transaction.events import Cause
+from oncelog.broker.coordinator.transaction.maintenance import LOOK_AGAIN_MS
 from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
 from oncelog.broker.handlers import add_offsets_to_txn, add_partitions_to_txn, produce, txn_offset_commit
 from oncelog.broker.log import PartitionLog
@@ -46,6 +47,10 @@ from support.slices import context_of
 CAUSE = Cause("test")
 FLUSH_S = 1.0
 TV0, TV2 = TransactionVersion.TV_0, TransactionVersion.TV_2
+TIMEOUT_MS = 1500
+"""A transaction's timeout that passes while its records, the second flush after its begin, are flushed."""
+
+COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
@@ -74,10 +79,10 @@ def data_log(broker: BrokerNode, topic: str = "t") -> PartitionLog:
     return log
 
 
-async def open_transaction(broker: BrokerNode, *, flushed: bool = True) -> tuple[int, int]:
+async def open_transaction(broker: BrokerNode, *, flushed: bool = True, timeout_ms: int = 60_000) -> tuple[int, int]:
     """A transaction of "id" with a record in t-0."""
     coordinator = broker.transaction_coordinator
-    who = await coordinator.init_producer_id("id", 60_000)
+    who = await coordinator.init_producer_id("id", timeout_ms)
     await coordinator.registration.add_partitions("id", *who, [("t", 0)], TV2)
     log = data_log(broker)
     log.append(batch(b"x", producer_id=who[0], producer_epoch=who[1], base_sequence=0, transactional=True))
@@ -170,6 +175,56 @@ def test_batch_joins_the_next_transaction_after_a_commit_has_waited_for_records(
         assert await produced(broker, identity, sequence=0, version=12) is ErrorCode.NONE
 
     on_a_slow_disk(work, {"transaction.pending.wait.max.ms": "60000"})
+
+
+def test_commit_that_arrived_in_time_is_not_aborted_while_it_waits_for_records() -> None:
+    async def work(broker: BrokerNode) -> None:
+        who = await open_transaction(broker, flushed=False, timeout_ms=TIMEOUT_MS)
+        ending = begin_commit(broker, who)
+        await timed_out(broker)
+        assert not ending.done()
+        assert (await ending).producer_epoch == who[1] + 1
+        assert broker.transaction_coordinator.describe("id").state in COMMITTED
+
+    on_a_slow_disk(work)
+
+
+def test_transaction_whose_commit_was_given_up_is_aborted_after_its_timeout() -> None:
+    async def work(broker: BrokerNode) -> None:
+        who = await open_transaction(broker, flushed=False, timeout_ms=TIMEOUT_MS)
+        ending = begin_commit(broker, who)
+        await timed_out(broker)
+        ending.cancel()
+        await until_state(broker, TransactionState.PREPARE_ABORT)
+
+    on_a_slow_disk(work)
+
+
+def test_transaction_whose_commit_never_waits_for_its_records_is_aborted() -> None:
+    """The connection was closed before the request began to wait."""
+
+    async def work(broker: BrokerNode) -> None:
+        who = await open_transaction(broker, flushed=False, timeout_ms=TIMEOUT_MS)
+        assert broker.transaction_coordinator.end_txn_now("id", *who, True, TV2) is Step.NEEDS_RECORDS
+        await until_state(broker, TransactionState.PREPARE_ABORT)
+
+    on_a_slow_disk(work)
+
+
+async def timed_out(broker: BrokerNode) -> None:
+    """Wait until the transaction of "id", which must still be open, is past its timeout and was examined."""
+    coordinator = broker.transaction_coordinator
+    now_ms = coordinator.clock.now_ms
+    transaction = coordinator.describe("id")
+    assert transaction.deadline_ms > now_ms()
+    await asyncio.sleep((transaction.deadline_ms + LOOK_AGAIN_MS - now_ms()) / 1000)
+    assert coordinator.describe("id") is transaction
+    assert coordinator.known("id").pending is None
+
+
+async def until_state(broker: BrokerNode, state: TransactionState) -> None:
+    while broker.transaction_coordinator.describe("id").state is not state:
+        await asyncio.sleep(FLUSH_S / 10)
 
 
 @pytest.mark.parametrize("verifies", [True, False])
