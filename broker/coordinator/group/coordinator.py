@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 _DUE_AT_ONCE: Final = 50
 """How many timed actions run before the event loop runs other tasks. Very many sessions may end at the same moment."""
 
+_EARLY_S: Final = 0.002
+"""How many seconds the event loop's timers may fire early: the time of uvloop is in whole ms, and its delays too."""
+
 _TAKEN_UP_AT_ONCE: Final = 20
 """How many groups that were read from the log are added before the event loop runs other tasks."""
 
@@ -259,7 +262,8 @@ class GroupCoordinator:
             self._wake_up = loop.call_soon(self._run_due)
         else:
             delay = deadline - self._clock.monotonic()
-            self._wake_up = self._timers.call_at(loop.time() + delay, self._clock.monotonic, self._on_wake_up)
+            at = loop.time() + (delay + _EARLY_S if delay > 0 else delay)
+            self._wake_up = self._timers.call_at(at, self._clock.monotonic, self._on_wake_up)
 
     def _on_wake_up(self, due_by: float) -> None:
         self._due_by = due_by

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from oncelog.broker.scheduling.patient_timers import AFTER_STANDSTILL_S
+from oncelog.broker.scheduling.patient_timers import AFTER_STANDSTILL_S, PatientTimers
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.leave_group import MemberIdentity
 from support.group_world import REBALANCE_MS, SESSION_MS, GroupWorld, in_virtual_time
@@ -752,6 +752,36 @@ async def test_a_member_whose_heartbeat_waits_stays_when_the_process_stood_still
         assert world.heartbeat(gone, group="gone") == ErrorCode.UNKNOWN_MEMBER_ID
         await asyncio.sleep(SESSION_MS / 1000)
         assert world.heartbeat(member) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_session_ends_at_one_wake_up_although_timers_fire_a_little_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    class EarlyLoop(VirtualTimeLoop):
+        """A loop whose timers fire up to one ms early, like those of uvloop."""
+
+        def call_at(self, when: float, *arguments: Any, **context: Any) -> asyncio.TimerHandle:  # type: ignore[override]
+            return super().call_at(when - min(0.001, (when - self.time()) / 2), *arguments, **context)
+
+    async def body() -> None:
+        async with GroupWorld(group_initial_rebalance_delay_ms=0) as world:
+            (member,) = await world.stable_group(1)
+            wake_ups.clear()
+            await asyncio.sleep(SESSION_MS / 1000 + 1)
+            assert world.heartbeat(member) == ErrorCode.UNKNOWN_MEMBER_ID
+            assert len(wake_ups) == 1
+
+    wake_ups: list[float] = []
+    call_at = PatientTimers.call_at
+
+    def counted(timers: PatientTimers, at: float, read_clock: Any, action: Any) -> Any:
+        def noted(time: float) -> None:
+            wake_ups.append(time)
+            action(time)
+
+        return call_at(timers, at, read_clock, noted)
+
+    monkeypatch.setattr(PatientTimers, "call_at", counted)
+    with asyncio.Runner(loop_factory=EarlyLoop) as runner:
+        runner.run(body())
 
 
 @in_virtual_time
