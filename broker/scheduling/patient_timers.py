@@ -57,16 +57,21 @@ class PatientTimers:
             return self._read_at - now
         late = now - max(due, self._read_at)
         if late > STANDSTILL_S:
-            self._logger.warning("process_stood_still", seconds=round(late, 1))
-            self._read_at = now + AFTER_STANDSTILL_S
+            self._stood_still(late, now)
         elif late > LATE_S and due > self._read_at:
             self._read_at = now + AFTER_DELAY_S
         else:
             return 0.0
         return self._read_at - now
 
-    def _have_read(self, began: float) -> None:
+    def _have_read(self, began: float, now: float) -> None:
         self._read_at = max(self._read_at, began)
+        if now - self._read_at > STANDSTILL_S:
+            self._stood_still(now - self._read_at, now)
+
+    def _stood_still(self, seconds: float, now: float) -> None:
+        self._logger.warning("process_stood_still", seconds=round(seconds, 1))
+        self._read_at = now + AFTER_STANDSTILL_S
 
 
 class PatientTimer:
@@ -101,5 +106,5 @@ class PatientTimer:
         self._handle = self._loop.call_soon(self._after_reading, began, time)
 
     def _after_reading(self, began: float, time: Any) -> None:
-        self._timers._have_read(began)
+        self._timers._have_read(began, self._loop.time())
         self._action(time)

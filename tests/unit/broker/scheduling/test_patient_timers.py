@@ -132,6 +132,23 @@ def test_a_timer_can_be_cancelled_until_it_fires() -> None:
     play(scene)
 
 
+def test_a_standstill_that_the_timer_did_not_wait_for_is_reported_and_holds_up_the_others() -> None:
+    async def scene(made: Scene) -> None:
+        began = made.loop.time()
+        made.after(1, "first")
+        made.loop.stand_still(began + 1, 3)
+        await asyncio.sleep(1.1)
+        assert made.happened == ["first"]
+        made.after(0, "second")
+        await asyncio.sleep(AFTER_STANDSTILL_S - 0.1)
+        assert made.happened == ["first"]
+        await asyncio.sleep(0.2)
+        assert made.happened == ["first", "second"]
+        assert len(made.lines.said("process_stood_still")) == 1
+
+    play(scene)
+
+
 def test_an_event_loop_that_is_always_late_still_fires_its_timers() -> None:
     async def scene(made: Scene) -> None:
         fired: list[float] = []
