@@ -31,6 +31,9 @@ STANDSTILL_S: Final = 1.0
 AFTER_STANDSTILL_S: Final = 0.5
 """Seconds for which the timers wait after a standstill."""
 
+MOST_WAITS: Final = 3
+"""How many times a timer waits. A process that stands still again and again would otherwise never fire it."""
+
 
 class PatientTimers:
     """The timers of one event loop. All of them wait if one of them fires late."""
@@ -51,7 +54,8 @@ class PatientTimers:
     def _wait_s(self, due: float, now: float) -> float:
         """Return the seconds that a timer that was due at `due` must still wait.
 
-        A timer waits once, however slow the event loop is: it waits again only after another standstill.
+        A timer waits once, however slow the event loop is: it waits again only after another standstill, and at most
+        MOST_WAITS times.
         """
         if now < self._read_at:
             return self._read_at - now
@@ -77,7 +81,7 @@ class PatientTimers:
 class PatientTimer:
     """A timer returned by `PatientTimers.call_at`."""
 
-    __slots__ = ("_action", "_due", "_handle", "_loop", "_read_clock", "_timers")
+    __slots__ = ("_action", "_due", "_handle", "_loop", "_read_clock", "_timers", "_waits")
 
     def __init__(
         self, timers: PatientTimers, due: float, read_clock: Callable[[], Any], action: Callable[[Any], object]
@@ -86,6 +90,7 @@ class PatientTimer:
         self._due = due
         self._read_clock = read_clock
         self._action = action
+        self._waits = 0
         self._loop = asyncio.get_running_loop()
         self._handle: asyncio.Handle = self._loop.call_at(due, self._fire)
 
@@ -95,8 +100,9 @@ class PatientTimer:
 
     def _fire(self) -> None:
         now = self._loop.time()
-        wait_s = self._timers._wait_s(self._due, now)
+        wait_s = self._timers._wait_s(self._due, now) if self._waits < MOST_WAITS else 0.0
         if wait_s:
+            self._waits += 1
             self._handle = self._loop.call_at(now + wait_s, self._fire)
         else:
             self._handle = self._loop.call_soon(self._before_reading, now, self._read_clock())

@@ -149,6 +149,26 @@ def test_a_standstill_that_the_timer_did_not_wait_for_is_reported_and_holds_up_t
     play(scene)
 
 
+def test_a_process_that_stands_still_again_and_again_still_fires_its_timers() -> None:
+    async def scene(made: Scene) -> None:
+        turns = 0
+
+        def stand_still() -> None:
+            nonlocal turns
+            turns += 1
+            made.loop._jumping.now += 3
+            if turns < 20 and not made.happened:
+                made.loop.call_soon(stand_still)
+
+        made.after(1)
+        stand_still()
+        await asyncio.sleep(100)
+        assert made.happened == ["timer"]
+        assert turns < 20
+
+    play(scene)
+
+
 def test_an_event_loop_that_is_always_late_still_fires_its_timers() -> None:
     async def scene(made: Scene) -> None:
         fired: list[float] = []
