@@ -142,7 +142,7 @@ class LocalTransactionHomes:
         while True:
             number, _ = await self._coordinator.init_producer_id(None, 0)
             name = f"{prefix}{number}"
-            self._coordinator.check_new_id(name)
+            self._coordinator.check_new_id(name, "Shorten the group id, or set transactional.id.")
             try:
                 self._coordinator.describe(name)
             except KafkaError as error:

@@ -99,17 +99,18 @@ class TransactionCoordinator(TransactionCore):
             )
             raise
 
-    def check_new_id(self, transactional_id: str) -> None:
-        """Raise KafkaError INVALID_REQUEST if a transactional id is too long, unless it is already in use.
+    def check_new_id(self, transactional_id: str, remedy: str = "Shorten transactional.id.") -> None:
+        """Raise KafkaError INVALID_REQUEST with this `remedy` if a new transactional id is too long.
 
-        A data directory from Kafka may contain longer ids, which stay usable.
+        Call this method only for ids that are not in use: a data directory from Kafka may contain longer ids, which
+        stay usable.
         """
         size, most = len(transactional_id.encode()), self.config.transactional_id_max_bytes
         if size > most:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"The transactional id has {size} bytes, but a new one may have at most transactional.id.max.bytes ="
-                f" {most}. Shorten transactional.id.",
+                f" {most}. {remedy}",
             )
 
     async def _init_producer_id(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from oncelog.broker.config import BrokerConfig
+from oncelog.broker.coordinator.claims.homes import LocalTransactionHomes
 from oncelog.broker.coordinator.transaction import maintenance, state_manager
 from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity, Step
 from oncelog.broker.coordinator.transaction.queries import TransactionFilter
@@ -657,6 +658,15 @@ class TestQueries:
             dear: list[Any] = list(w.coordinator.list(TransactionFilter(transactional_id_pattern=".*(x{1,50}y){1,5}")))
             assert len(plain) == len(dear) == 50
             assert min(dear) > 10 * max(plain), "a pattern costs what it takes to match it"
+
+
+async def test_refusal_of_an_assigned_id_names_what_the_client_has_set() -> None:
+    async with world() as w:
+        homes = LocalTransactionHomes(w.coordinator, 900_000)
+        with pytest.raises(KafkaError) as refused:
+            await homes.unused_transactional_id("g" * 1000)
+        assert refused.value.code is ErrorCode.INVALID_REQUEST
+        assert "Shorten the group id, or set transactional.id." in refused.value.message
 
 
 class TestMaxPartitions:
