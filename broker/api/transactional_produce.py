@@ -82,9 +82,9 @@ class ProduceAppend:
             return True
 
     @property
-    def expanded(self) -> int:
-        """The number of bytes that `begin_inspection` has decompressed."""
-        return 0 if self.inspection is None else self.inspection.expanded
+    def work(self) -> int:
+        """The cost of what `begin_inspection` has decompressed, as a number of ordinary decompressed bytes."""
+        return 0 if self.inspection is None else self.inspection.work
 
     async def finish_inspection(self, threads: Threads, slots: asyncio.Semaphore) -> None:
         """Check the rest of the batch. Afterwards the batch is valid, or it has failed."""

@@ -206,7 +206,7 @@ def _inspect(appends: list[ProduceAppend]) -> list[ProduceAppend]:
             continue
         if left <= 0 or not append.begin_inspection():
             unfinished.append(append)
-        left -= max(size, append.expanded)
+        left -= max(size, append.work)
     return unfinished
 
 

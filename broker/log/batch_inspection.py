@@ -6,10 +6,10 @@ into portions for the event loop. A small batch is checked at once, within `Part
 decompressed in a worker thread and checked in slices with pauses, before it is appended. Never looks at the topic's
 rules for keys and timestamps: `log_validator.py` applies them to the result.
 
-Memory: a batch that expands beyond AT_ONCE_BYTES waits for one of a few slots. So all inspections together hold at most
-(slots x max.decompressed.bytes) of decompressed records. The traceback of an error keeps the variables of all functions
-that the error passed through, including the records. Therefore a CorruptBatch never leaves an Inspection, not even as
-the context of the KafkaError: the KafkaError is raised outside of the `except` block.
+Memory: a batch that expands beyond AT_ONCE_BYTES waits for one of a few slots. So the inspections of such batches hold
+at most (slots x max.decompressed.bytes) of decompressed records together. The traceback of an error keeps the variables
+of all functions that the error passed through, including the records. Therefore a CorruptBatch never leaves an
+Inspection, not even as the context of the KafkaError: the KafkaError is raised outside of the `except` block.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 
 from ...protocol.batch_header import COMPRESSION_MASK, HEADER_SIZE, BatchBudgetExceeded, BatchHeader, CorruptBatch
 from ...protocol.compressed_framing import check_framing
-from ...protocol.compression import expand
+from ...protocol.compression import Compression, expand
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.plain_records import MAX_PLAIN_BYTES, MOST_PLAIN, visit_plain
 from ...protocol.record_walk import RecordLimits, RecordWalk
@@ -32,12 +32,31 @@ STEPS_AT_ONCE: Final = 2_000
 AT_ONCE_BYTES: Final = 1 << 20
 """Maximum number of bytes that are decompressed on the event loop. This takes 1 ms with zstd, 3 ms with gzip."""
 
+AT_ONCE_COMPRESSED_BYTES: Final = 32 << 10
+"""Maximum number of compressed gzip or zstd bytes that are decompressed on the event loop.
+
+Both formats allow blocks that hold tables but almost no data. 32 KiB of such blocks take 6 ms. The framing of lz4 and
+snappy allows only a few small blocks (`protocol/compressed_framing.py`).
+"""
+
+_WORTH_OF_COMPRESSED_BYTE: Final = AT_ONCE_BYTES // AT_ONCE_COMPRESSED_BYTES
+"""The greatest cost of a compressed gzip or zstd byte, relative to an ordinary decompressed byte."""
+
+_WITH_TABLES: Final = frozenset((Compression.GZIP, Compression.ZSTD))
 _ALL: Final = 1 << 62
 _scratch: Final = bytearray(AT_ONCE_BYTES)
 """A buffer for decompression on the event loop, because the decompressed size is not known in advance."""
 
 Content: TypeAlias = tuple[int, int, list[int]]
 """The smallest and the largest timestamp of the records in ms, and the indexes of the first records without a key."""
+
+
+def expands_at_once(codec: int, size: int) -> bool:
+    """Return whether `size` bytes, compressed with `codec`, may be decompressed on the event loop.
+
+    The caller must not let them expand beyond AT_ONCE_BYTES.
+    """
+    return not codec or size <= (AT_ONCE_COMPRESSED_BYTES if codec in _WITH_TABLES else AT_ONCE_BYTES)
 
 
 def content_at_a_glance(batch: Buffer, header: BatchHeader, limits: RecordLimits) -> Content | None:
@@ -73,35 +92,41 @@ class Inspection:
     INVALID_RECORD if the records cannot be read, and MESSAGE_TOO_LARGE if they exceed the limits.
     """
 
-    __slots__ = ("_batch", "_limits", "_walk", "_where", "content", "expanded", "header")
+    __slots__ = ("_batch", "_large", "_limits", "_walk", "_where", "content", "header", "work")
 
     def __init__(self, batch: Buffer, header: BatchHeader, limits: RecordLimits, where: str) -> None:
         """Prepare the check of `batch`, whose `header` has a verified checksum. `where` names the partition in errors.
 
-        Attributes: `expanded` is the number of bytes that `begin` has decompressed. `content` is the result, which is
-        valid when the check has ended.
+        Attributes: `work` is the cost of what `begin` has decompressed, as a number of ordinary decompressed bytes.
+        `content` is the result, which is valid when the check has ended.
         """
         self.header = header
-        self.expanded = 0
+        self.work = 0
         self.content: Content = (-1, -1, [])
         self._batch = batch
+        self._large = header.compression != 0 and header.size - HEADER_SIZE > AT_ONCE_BYTES
         self._limits = limits
         self._where = where
         self._walk: RecordWalk | None = None
 
     def begin(self) -> bool:
         """Check a small batch completely, or the first slice of a large one; return whether the check is finished."""
+        header = self.header
         at_once = min(AT_ONCE_BYTES, self._limits.decompressed_bytes)
         try:
+            if not expands_at_once(header.compression, header.size - HEADER_SIZE):
+                self._check_count()
+                return False
             return self._begin(at_once) or self._advance(STEPS_AT_ONCE)
         except CorruptBatch as error:
             if (
                 isinstance(error, BatchBudgetExceeded)
                 and self._walk is None
-                and self.header.compression
+                and header.compression
                 and at_once < self._limits.decompressed_bytes
             ):
-                self.expanded = at_once
+                self.work = AT_ONCE_BYTES
+                self._large = True
                 return False
             refusal = self._refusal(error)
         raise refusal
@@ -126,19 +151,12 @@ class Inspection:
         if codec:
             self._check_count()
             data = memoryview(self._batch)[HEADER_SIZE : header.size]
-            if len(data) > max_bytes < self._limits.decompressed_bytes:
-                raise BatchBudgetExceeded(f"{len(data)} compressed bytes are too many for one slice")
             check_framing(codec, data, max_bytes)
             payload = expand(codec, data, max_bytes, _scratch if max_bytes == AT_ONCE_BYTES else None)
-            self.expanded = len(payload)
+            self.work = max(len(payload), _WORTH_OF_COMPRESSED_BYTE * len(data) if codec in _WITH_TABLES else 0)
         else:
             payload = memoryview(self._batch)[HEADER_SIZE:].tobytes()
-        content = _visit(payload, header, self._limits)
-        if content is not None:
-            self.content = content
-            return True
-        self._walk = RecordWalk(payload, header, self._limits)
-        return False
+        return self._begin_walk(payload)
 
     async def finish(self, threads: Threads, slots: asyncio.Semaphore) -> None:
         """Check the rest of the batch in slices. `slots` limits how many expanded batches are in memory at a time."""
@@ -153,16 +171,25 @@ class Inspection:
         raise refusal
 
     async def _finish_compressed(self, threads: Threads, slots: asyncio.Semaphore) -> None:
-        """Decompress the batch in a thread, then check its records in slices."""
+        """Decompress the batch in a thread, then check its records in slices.
+
+        Only a batch that is known to be large waits for a slot, so others do not have to wait until it is checked.
+        """
+        if not self._large:
+            try:
+                finished = self._begin_walk(await asyncio.shield(self._expand_in_thread(threads, AT_ONCE_BYTES)))
+            except BatchBudgetExceeded:
+                pass
+            else:
+                if not finished:
+                    await self._finish_walk()
+                return
         await slots.acquire()
         # The thread cannot be interrupted: the slot is released when both the thread and this call have ended.
-        batch = bytes(self._batch)
-        job = threads.run(Lane.DECOMPRESSION, lambda: self._expand_copy(batch))
+        job = self._expand_in_thread(threads, self._limits.decompressed_bytes)
         try:
-            payload = await asyncio.shield(job)
-            self._walk = RecordWalk(payload, self.header, self._limits)
-            del payload
-            await self._finish_walk()
+            if not self._begin_walk(await asyncio.shield(job)):
+                await self._finish_walk()
         finally:
             self._walk = None
             if job.done():
@@ -180,6 +207,15 @@ class Inspection:
             refusal = self._refusal(error)
         raise refusal
 
+    def _begin_walk(self, records: bytes | bytearray) -> bool:
+        """Begin the walk through the decompressed records. Return True if all (few, plain) records are checked."""
+        content = _visit(records, self.header, self._limits)
+        if content is not None:
+            self.content = content
+            return True
+        self._walk = RecordWalk(records, self.header, self._limits)
+        return False
+
     async def _finish_walk(self) -> None:
         """Check the remaining records in slices, with a turn of the event loop before each slice."""
         finished = False
@@ -187,14 +223,20 @@ class Inspection:
             await asyncio.sleep(0)
             finished = self._advance(STEPS_AT_ONCE)
 
-    def _expand_copy(self, batch: bytes) -> bytes | bytearray:
-        """Decompress a copy of the batch in a worker thread.
+    def _expand_in_thread(self, threads: Threads, max_bytes: int) -> asyncio.Future[bytes | bytearray]:
+        """Decompress a copy of the batch in a worker thread, at most `max_bytes`; the future has the records.
 
         A copy is necessary because the request's buffer is reused when its connection closes.
         """
-        data = memoryview(batch)[HEADER_SIZE : self.header.size]
-        check_framing(self.header.compression, data, self._limits.decompressed_bytes)
-        return expand(self.header.compression, data, self._limits.decompressed_bytes)
+        batch, codec, size = bytes(self._batch), self.header.compression, self.header.size
+        max_bytes = min(max_bytes, self._limits.decompressed_bytes)
+
+        def expand_copy() -> bytes | bytearray:
+            data = memoryview(batch)[HEADER_SIZE:size]
+            check_framing(codec, data, max_bytes)
+            return expand(codec, data, max_bytes)
+
+        return threads.run(Lane.DECOMPRESSION, expand_copy)
 
     def _advance(self, steps: int) -> bool:
         """Check up to `steps` records; if the walk is then finished, set `content` and return True.

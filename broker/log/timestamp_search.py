@@ -1,8 +1,8 @@
 """Find offsets by timestamp (KIP-33, KIP-79, KIP-734): the first record not older than a timestamp, or the newest one.
 
 A search goes through the indexes, the batch headers and the records of the matching batch. It works in steps, because
-it may pass millions of headers. A batch that expands to a large size is decompressed in a worker thread, and only a few
-such batches are in memory at a time.
+it may pass millions of headers. A large batch is decompressed in a worker thread. Only a few batches that expand to a
+large size are in memory at a time.
 
 The log may change between two steps. No file is kept open during a pause. If segments have been replaced or removed,
 the search starts again.
@@ -23,7 +23,7 @@ from ...protocol.record_skim import SkimmedRecord, skim
 from ..scheduling.steps import SLICE, Steps
 from ..system.ports import Lane, Threads
 from .at_hand import SideReads
-from .batch_inspection import AT_ONCE_BYTES
+from .batch_inspection import AT_ONCE_BYTES, expands_at_once
 from .batch_scan import BrokenBatch
 from .results import CorruptLog
 from .segment import LogSegment
@@ -285,14 +285,21 @@ def _records(
         _, _, batch = next(segment.batches(position, verify=False))
     data = bytes(batch[HEADER_SIZE:])
     del batch
-    try:
-        yield from _portions(expand(header.compression, data, AT_ONCE_BYTES), header)
-        return
-    except BatchBudgetExceeded:
-        pass
     if threads is None:
         yield from _portions(expand(header.compression, data), header)
         return
+    try:
+        if expands_at_once(header.compression, len(data)):
+            records = expand(header.compression, data, AT_ONCE_BYTES)
+        else:
+            job = threads.run(Lane.SEARCH, lambda: expand(header.compression, data, AT_ONCE_BYTES))
+            while not job.done():
+                yield job
+            records = job.result()
+        yield from _portions(records, header)
+        return
+    except BatchBudgetExceeded:
+        pass
     while not _large.acquire(blocking=False):
         yield []
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 from oncelog.protocol.batch_header import assemble_batch
 from oncelog.protocol.compression import Compression, compress
 from oncelog.protocol.record_varint import encode_varint
@@ -53,3 +55,21 @@ def with_many_headers(count: int) -> bytes:
 def many_records(count: int, key: bytes | None = b"k", value: bytes = b"v", step: int = 0) -> bytes:
     """Return `count` small records without a batch header. Their timestamps are `step` ms apart."""
     return b"".join(encode_record(number * step, number, key, value) for number in range(count))
+
+
+def many_empty_blocks(codec: Compression, payload: bytes, size: int) -> bytes:
+    """Return `payload`, compressed with gzip or zstd, behind so many empty blocks that the result has `size` bytes.
+
+    The result may have up to 100 bytes more. `payload` may have up to 60 bytes.
+    """
+    if codec is Compression.GZIP:
+        head = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
+        block = b"\0\0\0\xff\xff"  # a stored block of no bytes
+        deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+        tail = deflate.compress(payload) + deflate.flush()
+        tail += zlib.crc32(payload).to_bytes(4, "little") + len(payload).to_bytes(4, "little")
+    else:
+        head = b"\x28\xb5\x2f\xfd\x00\x50"
+        block = b"\0\0\0"  # a raw block of no bytes
+        tail = (len(payload) << 3 | 1).to_bytes(3, "little") + payload
+    return head + block * (size // len(block)) + tail

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oncelog.broker.log import AppendOrigin, IsolationLevel, PartitionLog
+from oncelog.broker.log.batch_inspection import AT_ONCE_COMPRESSED_BYTES
 from oncelog.broker.log.cleaner import Cleaner
-from oncelog.broker.scheduling.steps import Steps
+from oncelog.broker.scheduling.steps import Steps, run_in_slices
+from oncelog.broker.system.ports import Lane
 from oncelog.protocol.compression import Compression
 from oncelog.protocol.records import Record, decode_batch, encode_batch, encode_record
-from support.crooked_batches import many_records, packed_batch, raw_batch, with_many_headers
+from support.crooked_batches import many_empty_blocks, many_records, packed_batch, raw_batch, with_many_headers
 from support.faulty_filesystem import FaultyFileSystem
+from support.inline_threads import InlineThreads
 from support.logs import NOW, StandingClock, batch, open_log
 
 NEWEST = -3
+
+T = TypeVar("T")
 
 
 def append_as_before(log: PartitionLog, data: bytes) -> None:
@@ -165,3 +172,22 @@ def test_the_newest_record_is_found_although_compaction_has_removed_the_records_
     assert Cleaner(fs).clean(log, 0, NOW)
     log.delete_records_before(1)
     assert log.offset_for_timestamp(NEWEST) == (NOW - 10, 2, 0)
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
+async def test_a_search_in_many_blocks_that_hold_almost_nothing_decompresses_in_a_thread(codec: Compression) -> None:
+    lanes: list[Lane] = []
+
+    class CountedThreads(InlineThreads):
+        def run(self, lane: Lane, job: Callable[[], T]) -> asyncio.Future[T]:
+            lanes.append(lane)
+            return super().run(lane, job)
+
+    log = open_log(FaultyFileSystem(), threads=CountedThreads())
+    records = many_records(2, step=1)
+    blocks = many_empty_blocks(codec, records, AT_ONCE_COMPRESSED_BYTES + 1)
+    append_as_before(log, raw_batch(blocks, 2, compression=codec, max_timestamp=NOW + 1))
+    lanes.clear()
+    for _ in range(2):
+        assert await run_in_slices(log.find_offset_for_timestamp(NOW + 1)) == (NOW + 1, 1, 0)
+    assert lanes == [Lane.SEARCH] * 2
