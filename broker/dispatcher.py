@@ -48,7 +48,6 @@ from ..protocol.framing import (
     MAX_HEADER_TAGS,
     decode_plain_header,
     decode_request_header,
-    encode_response,
     encode_response_in_steps,
     header_decoder,
     key_and_version,
@@ -56,6 +55,7 @@ from ..protocol.framing import (
 )
 from ..protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ..protocol.messages.headers import RequestHeader
+from ..protocol.primitives import MAX_LENGTH
 from ..protocol.schema import Buffer, Request, Response
 from . import handlers
 from .api.connection_info import ConnectionInfo
@@ -520,17 +520,19 @@ class Dispatcher:
         if context.usage is not None:
             context.usage.tell(response)
         paths, older = _code_rule(context.api_key, context.api_version)
+        version, id = context.api_version, context.correlation_id
         try:
             if older:
                 yield from replace_codes_in_steps(response, paths, older)
-            version, id = context.api_version, context.correlation_id
             pieces = yield from encode_response_in_steps(response, version, id, self._max_bytes)
             if context.usage is not None:
                 context.usage.sent(sum(map(len, pieces)))
             return pieces
         except EncodeError as error:
             response = yield from self._failed(exchange, error)
-            return [] if response is None else encode_response(response, context.api_version, context.correlation_id)
+            if response is None:
+                return []
+            return (yield from encode_response_in_steps(response, version, id, MAX_LENGTH))
 
     def _encoder(self, api_key: int, version: int) -> Any:
         paths, older = _code_rule(api_key, version)

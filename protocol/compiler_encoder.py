@@ -173,8 +173,7 @@ class Encoder(Emitter):
                 is_branch = self.null(wire, value)
                 if isinstance(wire, Text):
                     self.line(f"b = {value}.encode(); n = len(b)")
-                    if wire.compact:
-                        self.line(f"if n > {MAX_STRING_BYTES}: {self.fail('string too long', path)}")
+                    self.line(f"if n > {MAX_STRING_BYTES}: {self.fail('string too long', path)}")
                     self.length(wire, "n")
                     self.write("b")
                 elif isinstance(wire, Binary):

@@ -98,7 +98,11 @@ def cut_short(title: str, position: int, error: Exception) -> DecodeError:
 
 
 def unfit(message: Message, version: int, error: Exception) -> EncodeError:
-    """Return the EncodeError for a message that cannot be written. The error names the field at fault."""
+    """Return the EncodeError for a message that cannot be written. The error names the field at fault.
+
+    The message is built again as a whole, by the slow reference. So the compiled code itself refuses what the data of
+    clients can cause, such as a string that is too long, and calls this only for a bug.
+    """
     title = f"{type(message).__name__} v{version}"
     try:
         format_of(type(message), version).build(message)

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ....protocol.codec import UnknownRecord
-from ....protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError
+from ....protocol.errors import DecodeError, ErrorCode, KafkaError
 from ...scheduling.slices import in_slices
 from ...system.ports import Clock
 from ..last_records import LastOffsets
@@ -178,9 +178,6 @@ class GroupLog:
             flush = self._pending_flush(partition)
         except KafkaError as error:
             stored(error)
-            return
-        except EncodeError as error:  # for example, a client id of 32 KB makes a longer member id
-            stored(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
             return
         if flush is None:
             stored(None)

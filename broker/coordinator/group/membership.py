@@ -12,7 +12,7 @@ assignment (v9+).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.leave_group import MemberIdentity, MemberResponse
@@ -34,6 +34,9 @@ from .rebalance import (
     joined,
 )
 from .state import GroupState
+
+_LONGEST_PREFIX: Final = 32_000
+"""The maximum size in bytes of the client's part of a member id. It leaves room for the random part in a string."""
 
 
 class Join(NamedTuple):
@@ -191,7 +194,9 @@ class GroupMembership:
 
     def _join_new(self, group: ClassicGroup, request: Join, answer: JoinAnswer) -> None:
         instance = request.group_instance_id
-        member_id = f"{request.client.client_id if instance is None else instance}-{self._new_member_id()}"
+        name = request.client.client_id if instance is None else instance
+        prefix = name.encode()[:_LONGEST_PREFIX].decode(errors="ignore")
+        member_id = f"{prefix}-{self._new_member_id()}"
         if instance is not None and instance in group.static_members:
             self._take_over(group, request, member_id, answer)
         elif instance is None and request.requires_known_member_id:

@@ -103,6 +103,19 @@ def test_a_response_that_cannot_be_encoded_is_still_an_answer(dispatcher: Dispat
     assert codes(answered(dispatcher, produce(), ProduceRequest, 9)) == [-1, -1]
 
 
+async def test_a_large_error_response_for_one_that_cannot_be_encoded_is_made_in_steps(dispatcher: Dispatcher) -> None:
+    with_handler(dispatcher, ProduceRequest, lambda *_: None)
+    exchange = dispatcher.accept(None, produce())  # type: ignore[arg-type]
+    data = [PartitionProduceData(index, b"x") for index in range(5_000)]
+    exchange.request = ProduceRequest(acks=1, topic_data=[TopicProduceData("t", partition_data=data)])
+    exchange.context.answer_rows = len(data)
+    encoding = dispatcher.conclude(exchange, None, ProduceResponse(throttle_time_ms=1 << 40), None)
+    assert isinstance(encoding, Coroutine)
+    pieces = await encoding
+    assert len(pieces) > 10, "each step makes one piece"
+    assert codes(decode_response(ProduceResponse, 9, b"".join(pieces)[4:])[1]) == [-1] * len(data)
+
+
 @pytest.mark.parametrize(
     "frame",
     [b"", b"\0", struct.pack(">hhih", 4321, 0, 1, -1), struct.pack(">hhih", 0, 99, 1, -1), bytes(produce())[:20]],

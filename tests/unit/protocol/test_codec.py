@@ -7,7 +7,7 @@ from collections.abc import Generator
 from typing import Any, TypeVar
 
 import pytest
-from oncelog.protocol import codec
+from oncelog.protocol import codec, compiler_runtime
 from oncelog.protocol.codec import UnknownRecord
 from oncelog.protocol.compiler import compile_decoder
 from oncelog.protocol.compiler_runtime import DECODE_ENVIRONMENT, MAX_TAGS
@@ -21,6 +21,7 @@ from oncelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersio
 from oncelog.protocol.messages.consumer_group_heartbeat import Assignment, ConsumerGroupHeartbeatResponse
 from oncelog.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from oncelog.protocol.messages.describe_client_quotas import DescribeClientQuotasResponse, EntryData, ValueData
+from oncelog.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnTopic
 from oncelog.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from oncelog.protocol.messages.group_log import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
@@ -353,6 +354,22 @@ def test_a_value_of_the_wrong_type_or_range_is_refused(change: dict[str, Any]) -
     request = EndTxnRequest(**{"transactional_id": "id", "producer_id": 7, "producer_epoch": 1, **change})
     with pytest.raises(EncodeError, match="EndTxnRequest"):
         codec.encode(request, 3)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_string_that_is_too_long_is_refused_without_the_slow_reference(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Versions 4 and 5 have strings of the two kinds."""
+
+    def built(*arguments: object) -> None:
+        raise AssertionError("the message was built by the reference")
+
+    monkeypatch.setattr(compiler_runtime, "format_of", built)
+    members = [DescribedGroupMember(member_id="m" * 32_768)]
+    response = DescribeGroupsResponse(groups=[DescribedGroup(group_id="g", members=members)])
+    with pytest.raises(EncodeError, match=r"groups\.members\.member_id: string too long"):
+        codec.encode(response, version)
 
 
 @pytest.mark.parametrize("topic_id", [b"", b"1" * 15, b"1" * 17, "1" * 16, None])

@@ -31,6 +31,24 @@ async def test_a_member_without_id_is_given_one_and_joins_with_it() -> None:
         assert (joined.protocol_type, joined.protocol_name) == ("consumer", "range")
 
 
+@pytest.mark.parametrize("letter", ["x", "é", "😀"])
+@pytest.mark.parametrize("instance", [False, True], ids=["dynamic", "static"])
+def test_a_member_id_fits_into_a_string_of_the_protocol(letter: str, instance: bool) -> None:
+    longest = letter * (32_767 // len(letter.encode()))
+
+    @in_virtual_time
+    async def join() -> None:
+        async with GroupWorld() as world:
+            name = longest if instance else None
+            joined = await world.join(version=3, instance=name, client_id="app" if instance else longest)
+            assert joined.member_id.startswith(letter * 5_000)
+            assert len(joined.member_id.encode()) <= 32_767
+            synced = await world.sync(joined, {joined.member_id: b"all"}, instance=name)
+            assert synced.error_code == ErrorCode.NONE, "the group is stored"
+
+    join()
+
+
 @in_virtual_time
 async def test_clients_before_version_4_join_at_once() -> None:
     async with GroupWorld() as world:
@@ -797,21 +815,3 @@ async def test_a_generation_begins_a_session_of_a_static_member_that_has_not_joi
         assert world.heartbeat(other) == ErrorCode.NONE
         back = await world.join(instance="i", **long)
         assert (back.error_code, back.generation_id) == (0, other.generation_id)
-
-
-@in_virtual_time
-async def test_a_member_id_that_is_too_long_to_be_stored_blocks_nobody() -> None:
-    async with GroupWorld(group_initial_rebalance_delay_ms=0) as world:
-        member = await world.join(version=3, session_ms=PATIENT)
-        await world.sync(member, {member.member_id: b"all"})
-        joining = [
-            world.join(client_id="x" * 32_760, version=3, session_ms=PATIENT),
-            world.join(member.member_id, version=3, session_ms=PATIENT),
-        ]
-        other, leader = await asyncio.gather(*joining)
-        for _ in range(2):
-            answers = await asyncio.gather(world.sync(leader, {leader.member_id: b"all"}), world.sync(other))
-            assert {answer.error_code for answer in answers} <= {
-                ErrorCode.UNKNOWN_SERVER_ERROR,
-                ErrorCode.REBALANCE_IN_PROGRESS,
-            }
