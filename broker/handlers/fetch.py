@@ -39,7 +39,10 @@ from ..scheduling.steps import SLICE, Steps
 FIRST_VERSION_DIVERGING: Final = 12
 
 _AT_ONCE_BYTES: Final = 1 << 20
-"""After this many bytes of a response, the rest is read in steps."""
+"""After this many bytes of a response, the rest is read in steps, and the response is encoded in steps."""
+
+_WORTH_OF_ABORTED: Final = 2048
+"""The cost of an aborted transaction in the response, as a number of bytes of records."""
 
 _NONE: Final = int(ErrorCode.NONE)
 
@@ -204,12 +207,11 @@ class _Fetch:
         targets = iter(self.plan.targets)
         if len(self.plan.targets) > SLICE:
             return answer.in_steps(targets)
-        enough_at_once = answer.left - _AT_ONCE_BYTES
         for target in targets:
             reading = answer.add(target)
             if reading is not None:
                 return answer.in_steps(chain((target,), targets))
-            if answer.left < enough_at_once:
+            if answer.work > _AT_ONCE_BYTES:
                 return answer.in_steps(targets)
         return answer.response
 
@@ -279,9 +281,12 @@ def _data(target: FetchTarget, read: LogRead, divergence: EpochEndOffset | None)
 
 
 class _Answer:
-    """The response to a Fetch while it is read: it has `taken` bytes of records and may take `left` more bytes."""
+    """The response to a Fetch while it is read: it has `taken` bytes of records and may take `left` more bytes.
 
-    __slots__ = ("fetch", "left", "nothing_yet", "response", "taken", "topics")
+    `work` is the cost of what has been read, as a number of bytes of records.
+    """
+
+    __slots__ = ("fetch", "left", "nothing_yet", "response", "taken", "topics", "work")
 
     def __init__(self, fetch: _Fetch) -> None:
         self.fetch = fetch
@@ -289,6 +294,7 @@ class _Answer:
         if fetch.context.usage is not None:
             self.left = fetch.context.usage.bytes_left(self.left)
         self.taken = 0
+        self.work = 0
         self.nothing_yet = True
         self.response = FetchResponse(session_id=fetch.plan.session_id)
         self.topics: dict[str | bytes, FetchableTopicResponse] = {}
@@ -300,11 +306,11 @@ class _Answer:
         allowance = self.fetch.context.connection.answer_allowance
         self.left = max(0, min(self.left, allowance - self.taken))
         for target in targets:
-            left = self.left
+            before = self.work
             reading = self.add(target)
             if reading is not None:
                 yield from reading
-            yield _READ + (left - self.left) // _BYTES_PER_UNIT
+            yield _READ + (self.work - before) // _BYTES_PER_UNIT
         return self.response
 
     def add(self, target: FetchTarget) -> Steps[None] | None:
@@ -324,6 +330,9 @@ class _Answer:
         if data.records:
             self.left -= len(data.records)
             self.taken += len(data.records)
+            self.work += len(data.records)
+            if data.aborted_transactions:
+                self.work += _WORTH_OF_ABORTED * len(data.aborted_transactions)
             self.nothing_yet = False
             if session is not None:
                 session.served(target)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 import structlog
 
@@ -20,6 +21,12 @@ from .producer_state_manager import ProducerStateManager
 from .replay import replay
 from .segment import LogSegment
 from .segments import LogSegments
+
+MOST_AT_A_TIME: Final = 2_000
+"""The maximum number of aborted transactions that end within the records of one read.
+
+A read looks them all up, and a response lists them, which takes about a microsecond for each.
+"""
 
 logger = structlog.get_logger(__name__)
 
@@ -54,6 +61,14 @@ class AbortedTransactions:
             if aborted.add_between(offset, end, overlapping):
                 break
         return overlapping
+
+    def limit(self, segment: LogSegment, offset: int, limit: int) -> int:
+        """Return the end offset for a read of `segment` from `offset` on, at most `limit`.
+
+        At most MOST_AT_A_TIME transactions are aborted in between. Raises as `between` does.
+        """
+        end = self.in_segment(segment).end_of(offset, MOST_AT_A_TIME)
+        return limit if end is None else min(limit, end)
 
     def in_segment(self, segment: LogSegment) -> AbortedIndex:
         """Return the aborted transactions whose markers are in `segment`, in the order of the markers.

@@ -46,6 +46,11 @@ class AbortedIndex(list[AbortedTxn]):
         self._first.append(min(entry.first_offset for entry in block))
         self._stable.append(max(entry.last_stable_offset for entry in block))
 
+    def end_of(self, offset: int, count: int) -> int | None:
+        """Return the offset after the `count`-th marker from `offset` on, or None if at most `count` markers follow."""
+        last = bisect_left(self, offset, key=_last_offset) + count
+        return self[last - 1].last_offset + 1 if last < len(self) else None
+
     def add_between(self, offset: int, end: int, found: list[tuple[int, int]]) -> bool:
         """Add to `found` (producer_id, first_offset) of each transaction that may have records in [`offset`, `end`).
 

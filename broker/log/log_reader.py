@@ -57,12 +57,14 @@ class LogReader:
         self._version += 1
         self._continuations.clear()
 
-    def read(self, offset: int, limit: int, end_offset: int, max_bytes: int, min_one: bool) -> tuple[Buffer, int]:
-        """Return whole batches from offset `offset` up to offset `limit`, and the offset after the last of them.
+    def read(
+        self, offset: int, limit: int, end_offset: int, max_bytes: int, min_one: bool, committed: bool
+    ) -> tuple[Buffer, int]:
+        """Return whole batches from the batch with `offset` on, all below offset `limit`, and the offset after them.
 
         At most `max_bytes` of one segment are returned. With `min_one`, the first batch is returned whatever its size.
-        `end_offset` is the log end offset. Raises CorruptLog, OSError, and NotAtHand if data must be loaded in a thread
-        first.
+        `end_offset` is the log end offset. If `committed` is true, the read ends before very many aborted transactions.
+        Raises CorruptLog, OSError, and NotAtHand if data must be loaded in a thread first.
         """
         if offset >= limit or (max_bytes <= 0 and not min_one):
             return b"", offset
@@ -75,7 +77,10 @@ class LogReader:
                     self.side_reads.require_indexes(segment)
                     start = segment.position_of(offset)
                     self._remember(offset, segment, start)
-                outcome = self._read(segment, start, limit, end_offset, max_bytes)
+                end = self.aborted.limit(segment, offset, limit) if committed else limit
+                outcome = self._read(segment, start, end, end_offset, max_bytes)
+                if outcome is None and end < limit:  # compaction has removed the batches before the next marker
+                    outcome = self._read(segment, start, limit, end_offset, max_bytes)
                 if outcome is not None:
                     records, next_offset = outcome
                     if records or not min_one:

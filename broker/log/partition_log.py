@@ -520,7 +520,7 @@ class PartitionLog:
                 f"{self.name}: offset {offset} is outside of the log, which has offsets {start_offset} to {end_offset}",
             )
         try:
-            records, next_offset = self.reader.read(offset, limit, end_offset, max_bytes, min_one)
+            records, next_offset = self.reader.read(offset, limit, end_offset, max_bytes, min_one, committed)
             aborted = None
             if committed:
                 aborted = self.reader.aborted.between(offset, next_offset) if records else []

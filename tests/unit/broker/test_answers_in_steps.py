@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from oncelog.broker.api.handling import RequestContext
+from oncelog.broker.api.handling import Deferred, RequestContext
 from oncelog.broker.handlers import create_topics, describe_configs, describe_groups, describe_producers
-from oncelog.broker.scheduling.steps import Finished, Steps, run_at_once
+from oncelog.broker.log import AppendOrigin, PartitionLog
+from oncelog.broker.node import BrokerNode
+from oncelog.broker.scheduling.steps import Finished, Steps, run_at_once, run_in_slices
+from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.framing import decode_response
 from oncelog.protocol.messages.create_topics import CreatableTopic
 from oncelog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from oncelog.protocol.messages.describe_groups import DescribeGroupsRequest
 from oncelog.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from support.dispatching import Peer, frame_of
 from support.faulty_filesystem import FaultyFileSystem
 from support.group_world import GroupWorld, in_virtual_time
-from support.logs import batch, open_log
+from support.logs import NOW, batch, open_log
+from support.raw_connection import RawConnection
 
 
 def context(**services: Any) -> RequestContext:
@@ -117,3 +125,26 @@ def test_the_work_to_look_through_created_topics_is_linear(repeated: bool) -> No
         return executed
 
     assert lines(2_000) < 2.2 * lines(1_000)
+
+
+async def test_a_fetch_of_many_aborted_transactions_is_answered_in_steps() -> None:
+    async with BrokerNode(logging_level="error", durability="os") as broker, RawConnection(broker.address) as wire:
+        await wire.create_topic("t", 1)
+        log = await run_in_slices(broker.replica_manager.partition("t", 0).open())
+        assert isinstance(log, PartitionLog)
+        for number in range(600):
+            records = batch("x", producer_id=number, producer_epoch=0, base_sequence=0, transactional=True)
+            log.append(records)
+            log.append(bytearray(control_batch(False, 0, number, 0, NOW)), origin=AppendOrigin.COORDINATOR)
+        wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+        request = FetchRequest(
+            max_wait_ms=0, session_epoch=-1, isolation_level=1, topics=[FetchTopic(topic="t", partitions=[wanted])]
+        )
+        exchange = broker.dispatcher.accept(cast(Any, Peer()), memoryview(bytearray(frame_of(request, 12))))
+        deferred = broker.dispatcher.execute(exchange)
+        assert isinstance(deferred, Deferred)
+        encoding = broker.dispatcher.conclude(exchange, deferred, None, None)
+        assert isinstance(encoding, Coroutine), "neither made nor encoded at once"
+        _, answer = decode_response(FetchResponse, 12, b"".join(await encoding)[4:])
+        (data,) = answer.responses[0].partitions
+        assert [one.producer_id for one in data.aborted_transactions or ()] == list(range(600))

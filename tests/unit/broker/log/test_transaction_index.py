@@ -12,12 +12,13 @@ from unittest import mock
 
 import pytest
 from oncelog.broker.log import AppendOrigin, IsolationLevel, LoadPoint, PartitionLog
-from oncelog.broker.log.aborted import AbortedTransactions
+from oncelog.broker.log.aborted import MOST_AT_A_TIME, AbortedTransactions
 from oncelog.broker.log.aborted_index import AbortedIndex
 from oncelog.broker.log.cleaner import Cleaner
+from oncelog.broker.log.results import AbortedTxn
 from oncelog.protocol.control_records import control_batch
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import NOW, at_once, batch, flip, open_log, values
+from support.logs import NOW, at_once, batch, flip, open_log, values, values_of
 
 FIRST = f"/data/t-0/{0:020}"
 COMMITTED = IsolationLevel.READ_COMMITTED
@@ -57,6 +58,39 @@ def test_a_read_does_not_walk_through_the_aborted_transactions_before_it(fs: Fau
     with mock.patch.object(AbortedTransactions, "in_segment", return_value=walked):
         assert aborted.between(2 * count - 4, 2 * count) == [(count - 2, 2 * count - 4), (count - 1, 2 * count - 2)]
     log.close()
+
+
+@pytest.mark.parametrize("overlapping", [False, True])
+def test_a_read_ends_before_very_many_aborted_transactions(fs: FaultyFileSystem, overlapping: bool) -> None:
+    log = open_log(fs, durability="os")
+    transactions, last = 2 * MOST_AT_A_TIME + 100, 999_999
+    if overlapping:
+        log.append(batch("x", producer_id=last, producer_epoch=0, base_sequence=0, transactional=True))
+    for producer_id in range(transactions):
+        log.append(batch("x", producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True))
+        log.append(bytearray(control_batch(False, 0, producer_id, 0, NOW)), origin=AppendOrigin.COORDINATOR)
+    if overlapping:
+        log.append(bytearray(control_batch(False, 0, last, 0, NOW)), origin=AppendOrigin.COORDINATOR)
+    named: list[int] = []
+    offset, reads = 0, 0
+    while offset < log.last_stable_offset:
+        read = at_once(log.read(offset, 1 << 30, IsolationLevel.READ_COMMITTED))
+        assert len(read.aborted or []) <= MOST_AT_A_TIME + overlapping
+        named += [producer_id for producer_id, _ in read.aborted or [] if producer_id != last]
+        assert read.records
+        assert overlapping <= ((last, 0) in (read.aborted or []))
+        offset, reads = read.next_offset, reads + 1
+    assert named == list(range(transactions))
+    assert reads == 3
+
+
+def test_no_record_is_passed_over_if_the_batch_before_a_marker_is_not_there(fs: FaultyFileSystem) -> None:
+    log = open_log(fs, durability="os")
+    log.append(batch("a", "b"))
+    entries = (AbortedTxn(1, 0, 0, 0) for _ in range(MOST_AT_A_TIME + 1))
+    with mock.patch.object(AbortedTransactions, "in_segment", return_value=AbortedIndex(entries)):
+        read = at_once(log.read(0, 10_000, IsolationLevel.READ_COMMITTED))
+    assert values_of(read.records) == ["a", "b"]
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
