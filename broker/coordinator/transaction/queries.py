@@ -14,6 +14,10 @@ from .state import STATE_BY_LABEL
 _MATCHER_BYTES: Final = 8 << 20
 """The memory in bytes that RE2 may use for one pattern. With less, it uses an algorithm that is ten times slower."""
 
+_BYTES_PER_INSTRUCTION: Final = 64
+_LEAST_BYTES: Final = 64 << 10
+"""The memory in which RE2 compiles any pattern of n instructions: _LEAST_BYTES + n * _BYTES_PER_INSTRUCTION."""
+
 _STEPS_PER_UNIT: Final = 1000
 """RE2's speed: the product of instructions and characters that it processes in about a microsecond."""
 
@@ -66,6 +70,8 @@ class TransactionFilter:
 def compile_pattern(pattern: str, max_size: int) -> Any:
     """Compile an RE2 pattern of at most `max_size` characters and `max_size` instructions.
 
+    The pattern is first compiled in little memory, so that RE2 gives up on a large one early.
+
     RE2's time is proportional to instructions × characters, and counted repetition multiplies instructions:
     `((a{1,30}){1,30})` has 1,800 of them. Raise KafkaError INVALID_REGULAR_EXPRESSION if the pattern is invalid or too
     large.
@@ -75,10 +81,12 @@ def compile_pattern(pattern: str, max_size: int) -> Any:
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True
-    options.max_mem = _MATCHER_BYTES
     try:
         if len(pattern) > max_size:
             raise re2.error(f"it has {len(pattern)} characters")
+        options.max_mem = min(_LEAST_BYTES + max_size * _BYTES_PER_INSTRUCTION, _MATCHER_BYTES)
+        re2.compile(pattern, options)
+        options.max_mem = _MATCHER_BYTES
         compiled = re2.compile(pattern, options)
         if compiled.programsize > max_size:
             raise re2.error(f"it has {compiled.programsize} instructions when compiled")

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+import re2  # type: ignore[import-untyped]
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.claims.homes import LocalTransactionHomes
 from oncelog.broker.coordinator.transaction import maintenance, state_manager
@@ -644,6 +645,29 @@ class TestQueries:
                 run_at_once(w.coordinator.list(TransactionFilter(transactional_id_pattern=pattern)))
             assert caught.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
             assert len(str(caught.value)) < 500
+
+    @pytest.mark.parametrize("pattern", [r"(?i)\pL{1000}", "((a{1,30}){1,30}){1,30}", "(a.{1,3}){1,99}" * 60])
+    async def test_pattern_that_is_far_too_large_is_given_up_early(
+        self, pattern: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """RE2 compiles until it has used its memory, so little memory means little time."""
+        memory = []
+        compile_whole = re2.compile
+
+        def compile(pattern: str, options: Any) -> Any:
+            memory.append(options.max_mem)
+            return compile_whole(pattern, options)
+
+        monkeypatch.setattr(re2, "compile", compile)
+        async with world() as w:
+            with pytest.raises(KafkaError):
+                run_at_once(w.coordinator.list(TransactionFilter(transactional_id_pattern=pattern)))
+        assert max(memory) < 200_000
+
+    @pytest.mark.parametrize("pattern", ["a{990}", "[" + "".join(map(chr, range(256, 2056, 2))) + "]", r"\d{99}" * 3])
+    async def test_pattern_below_the_limit_is_accepted(self, pattern: str) -> None:
+        async with world() as w:
+            assert run_at_once(w.coordinator.list(TransactionFilter(transactional_id_pattern=pattern))) == []
 
     async def test_size_of_patterns_is_a_setting(self) -> None:
         dear = TransactionFilter(transactional_id_pattern="((a{1,30}){1,30})x")
