@@ -22,6 +22,7 @@ _SAME: Final = (
     frozenset({"group_id", "group", "groups", "groups_names", "key", "coordinator_keys"}),
     frozenset({"transactional_id", "transactional_ids"}),
     frozenset({"producer_id"}),
+    frozenset({"user", "name"}),
 )
 """Groups of field names that mean the same thing in different definitions."""
 
@@ -72,29 +73,37 @@ def _arrays(struct: type[Struct], version: int) -> Iterable[FieldSpec]:
 
 
 def add_errors(asked: Struct, answer: Struct, version: int, code: int, message: str | None) -> Steps[None]:
-    """For each item in an array of the request `asked`, add an item with the error to the response `answer`.
+    """For each item in the arrays of the request `asked`, add an item with the error to the response `answer`.
 
-    The generator yields once for each item.
+    If the response has no counterpart of an item, such as a directory of AlterReplicaLogDirs, the arrays inside the
+    item are used instead. The generator yields once for each item.
     """
     for spec in _arrays(type(answer), version):
         if spec.struct is None or not has_error_codes(spec.struct):
             continue
-        source = next((s for s in _arrays(type(asked), version) if getattr(asked, s.name)), None)
-        if source is None:
+        sources = [source for source in _arrays(type(asked), version) if getattr(asked, source.name)]
+        if not sources:
             continue
         items = getattr(answer, spec.name)
-        for asked_item in getattr(asked, source.name):
-            item = spec.struct()
-            _identify(item, asked_item, source, version)
-            if not _blame(item, version, code, message) and isinstance(asked_item, Struct):
-                yield from add_errors(asked_item, item, version, code, message)
-            items.append(item)
-            yield 5
+        for source in sources:
+            for asked_item in getattr(asked, source.name):
+                yield 5
+                item = spec.struct()
+                if not _identify(item, asked_item, source, version) and _has_items(asked_item, version):
+                    yield from add_errors(asked_item, answer, version, code, message)
+                    continue
+                if not _blame(item, version, code, message) and isinstance(asked_item, Struct):
+                    yield from add_errors(asked_item, item, version, code, message)
+                items.append(item)
         return
 
 
-def _identify(item: Struct, asked: Any, source: FieldSpec, version: int) -> None:
-    """Copy to `item` the fields of `asked` that identify it. Their names are equal or synonymous.
+def _has_items(asked: Any, version: int) -> bool:
+    return isinstance(asked, Struct) and any(spec.struct for spec in _arrays(type(asked), version))
+
+
+def _identify(item: Struct, asked: Any, source: FieldSpec, version: int) -> bool:
+    """Copy the fields that identify the item: fields with equal or synonymous names. Return whether there are any.
 
     If `asked` is a plain value, it is copied into the field for that kind of value.
     """
@@ -102,16 +111,18 @@ def _identify(item: Struct, asked: Any, source: FieldSpec, version: int) -> None
         for spec in item.fields:
             if spec.wire_type is source.wire_type and not spec.is_array and _same(spec.name, source.name):
                 setattr(item, spec.name, asked)
-                return
+                return True
         for spec in item.fields:
             if spec.wire_type is source.wire_type and not spec.is_array and not spec.name.startswith("error"):
                 setattr(item, spec.name, asked)
-                return
-        return
+                return True
+        return False
+    found = False
     for spec in item.fields:
         if spec.struct is not None:
             if any(one.name == spec.name and one.struct is spec.struct for one in asked.fields):
                 setattr(item, spec.name, getattr(asked, spec.name))
+                found = True
             continue
         if spec.is_array or spec.name.startswith("error") or spec.name in _RESULTS:
             continue
@@ -120,7 +131,9 @@ def _identify(item: Struct, asked: Any, source: FieldSpec, version: int) -> None
                 value = getattr(asked, asked_spec.name)
                 if value is not None or version in spec.nullable:
                     setattr(item, spec.name, value)
+                found = True
                 break
+    return found
 
 
 def _same(one: str, other: str) -> bool:

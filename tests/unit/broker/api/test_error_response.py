@@ -10,12 +10,38 @@ from oncelog.broker.scheduling.steps import run_at_once
 from oncelog.protocol.apis import all_apis
 from oncelog.protocol.codec import decode, encode
 from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from oncelog.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from oncelog.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from oncelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from oncelog.protocol.schema import Request, Struct, WireType
 
 CODE = int(ErrorCode.UNKNOWN_SERVER_ERROR)
 REQUESTS = [cls for cls in all_apis() if has_error_codes(cls.response)]
+
+
+IDENTITIES = {
+    **dict.fromkeys(("name", "topic", "topic_name", "group_id", "transactional_id", "resource_name", "user"), "some"),
+    **dict.fromkeys(("partition", "partition_index", "index", "producer_id", "resource_type"), 7),
+    "topic_id": b"u" * 16,
+}
+"""Fields that name an item, with their values in a sample."""
+
+RESULTS = {
+    ("CreatableTopicResult", "topic_id"),
+    ("DescribeTopicPartitionsResponseTopic", "topic_id"),
+    ("MetadataResponseTopic", "topic_id"),
+    ("TransactionState", "producer_id"),
+}
+"""Fields whose values come from the broker, and not from the request."""
 
 
 def sample(struct: type[Struct], version: int) -> Any:
@@ -30,9 +56,21 @@ def sample(struct: type[Struct], version: int) -> Any:
             else:
                 item = {WireType.STRING: "some", WireType.UUID: b"u" * 16}.get(spec.wire_type, 7)
             setattr(made, spec.name, [item])
-        elif spec.struct is None and spec.wire_type is WireType.STRING and spec.name in ("name", "topic", "group_id"):
-            setattr(made, spec.name, "some")
+        elif spec.struct is None and spec.name in IDENTITIES:
+            setattr(made, spec.name, IDENTITIES[spec.name])
     return made
+
+
+def unnamed_in(message: Struct, version: int) -> list[tuple[str, str]]:
+    """The (struct, field) pairs in a response, except for its first level, that should name an item but do not."""
+    found = []
+    for field in message.fields:
+        for item in getattr(message, field.name) or () if field.is_array and version in field.versions else ():
+            if isinstance(item, Struct) and has_error_codes(type(item)):
+                names = {part.name for part in item.fields if version in part.versions} & IDENTITIES.keys()
+                found += [(type(item).__name__, name) for name in names if getattr(item, name) != IDENTITIES[name]]
+                found += unnamed_in(item, version)
+    return found
 
 
 def codes_in(message: Any) -> list[int]:
@@ -57,6 +95,7 @@ def test_every_version_of_every_api_can_say_that_everything_failed(request_class
         response = run_at_once(error_response(request, version, CODE, "why"))
         sent = decode(request_class.response, encode(response, version), version)
         assert CODE in codes_in(sent), version
+        assert set(unnamed_in(sent, version)) <= RESULTS, version
 
 
 def test_produce_blames_every_partition_by_its_name_and_index() -> None:
@@ -71,6 +110,23 @@ def test_produce_blames_every_partition_by_its_name_and_index() -> None:
     response = run_at_once(error_response(request, 9, 21, "acks"))
     seen = [(t.name, p.index, p.error_code, p.error_message) for t in response.responses for p in t.partition_responses]  # type: ignore[attr-defined]
     assert seen == [("a", 3, 21, "acks"), ("a", 4, 21, "acks"), ("b", 0, 21, "acks")]
+
+
+def test_alter_replica_log_dirs_blames_the_partitions_of_all_directories() -> None:
+    dirs = [
+        AlterReplicaLogDir("/a", [AlterReplicaLogDirTopic("x", [3, 4]), AlterReplicaLogDirTopic("y", [1])]),
+        AlterReplicaLogDir("/b", []),
+        AlterReplicaLogDir("/c", [AlterReplicaLogDirTopic("x", [5])]),
+    ]
+    response = run_at_once(error_response(AlterReplicaLogDirsRequest(dirs), 2, 31, None))
+    seen = [(t.topic_name, p.partition_index, p.error_code) for t in response.results for p in t.partitions]  # type: ignore[attr-defined]
+    assert seen == [("x", 3, 31), ("x", 4, 31), ("y", 1, 31), ("x", 5, 31)]
+
+
+def test_alter_user_scram_credentials_blames_the_users_of_all_changes() -> None:
+    request = AlterUserScramCredentialsRequest([ScramCredentialDeletion("a")], [ScramCredentialUpsertion("b")])
+    response = run_at_once(error_response(request, 0, 31, None))
+    assert [(result.user, result.error_code) for result in response.results] == [("a", 31), ("b", 31)]  # type: ignore[attr-defined]
 
 
 def test_delete_topics_blames_plain_names_and_ids() -> None:
