@@ -94,7 +94,7 @@ def check_quota(entity: QuotaEntity, key: str, value: float | None) -> None:
         raise ValueError(f"The quota {key} must be greater than 0. Remove it if there should be no limit")
     largest = _LARGEST.get(key)
     if largest is not None:
-        if value > largest:
+        if value > float(largest):  # compared as doubles, as in Kafka, because no double has the value 2^63 - 1
             raise ValueError(f"The quota {key} is too large. The largest value is {largest}")
         if abs(value - round(value)) > _EPSILON:
             raise ValueError(f"The quota {key} cannot be a fraction. Send a whole number")

@@ -270,7 +270,8 @@ def test_entities_that_cannot_be_are_refused(pairs: list[tuple[str, str | None]]
         ("request_percentage", 5e-324, "at least 0.0001"),
         ("request_percentage", 0.00009, "at least 0.0001"),
         ("controller_mutation_rate", 1e-300, "at least 0.0001"),
-        ("consumer_byte_rate", 2.0**63, "too large"),
+        ("consumer_byte_rate", 2.0**63 + 2048, "too large"),
+        ("consumer_byte_rate", float("inf"), "too large"),
         ("connection_creation_rate", 5, "is not a quota of this entity"),
         ("bytes", 5, "is not a quota of this entity"),
     ],
@@ -285,6 +286,11 @@ def test_quotas_that_cannot_be_are_refused(key: str, value: float, message: str)
     check_quota(rate("alice"), "producer_byte_rate", 1 - 1e-7)
     check_quota(rate("alice"), "producer_byte_rate", 1024.0)
     check_quota((("ip", None),), "connection_creation_rate", 5.0)
+
+
+@pytest.mark.parametrize("key", ["producer_byte_rate", "consumer_byte_rate"])
+def test_the_largest_int64_is_a_quota_as_in_kafka(key: str) -> None:
+    check_quota(rate("alice"), key, float(2**63 - 1))
 
 
 @pytest.mark.parametrize("value", [5e-324, 1e-300, 1e-7])
