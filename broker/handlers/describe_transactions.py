@@ -59,8 +59,8 @@ def _described(
     access = context.access
     for name in names:
         if not access.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, quiet=True):
-            yield 1
+            yield 1 + access.units
             continue
         state.topics.append(TopicData(name, sorted(topics[name])))
-        yield 1 + len(topics[name]) // SORTED_PER_UNIT
+        yield 1 + access.units + len(topics[name]) // SORTED_PER_UNIT
     return state

@@ -21,11 +21,12 @@ def handle(context: RequestContext, request: ListGroupsRequest) -> Steps[ListGro
     groups = context.broker.group_coordinator.groups() if not types or CLASSIC in types else []
     access = context.access
     shows_all = access.allows(AclOperation.DESCRIBE, AclResourceType.CLUSTER, quiet=True)
+    units = 1 if shows_all else 1 + access.units
     response = ListGroupsResponse()
     for group in groups:
         is_shown = shows_all or access.allows(AclOperation.DESCRIBE, AclResourceType.GROUP, group.group_id, quiet=True)
         if is_shown and (not states or group.state.value.lower() in states):
             response.groups.append(ListedGroup(group.group_id, group.protocol_type or "", group.state.value, CLASSIC))
             context.rows()
-        yield 1
+        yield units
     return response

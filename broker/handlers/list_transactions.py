@@ -30,7 +30,7 @@ def handle(context: RequestContext, request: ListTransactionsRequest) -> Steps[L
         transactional_id_pattern=request.transactional_id_pattern,
     )
     for metadata in (yield from context.broker.transaction_coordinator.list(wanted)):
-        yield 1
+        yield 1 + context.access.units
         name = metadata.transactional_id
         if not context.access.allows(AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, name, quiet=True):
             continue

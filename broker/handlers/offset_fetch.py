@@ -59,18 +59,16 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> Steps[Answer
     """Look up the offsets; send the response when all offsets in it are durable."""
     if context.api_version >= SEVERAL_GROUPS_FROM:
         return (yield from _several_groups(context, request))
-    coordinator, access = context.broker.group_coordinator, context.access
+    coordinator, shown = context.broker.group_coordinator, _ShownTopics(context.access)
     unstable = _code_of_unstable(context, request)
     try:
-        offsets = yield from _offsets(context, request.group_id, request.topics, unstable)
+        offsets = yield from _offsets(context, shown, request.group_id, request.topics, unstable)
         settled = coordinator.settled(request.group_id)
         yield units_of_hashing(request.group_id)
     except KafkaError as error:
         return (yield from _failed(request, context.api_version, error))
     response = OffsetFetchResponse()
     tells_pending = GROUP_ERROR_FROM <= context.api_version < STABILITY_FROM
-    if tells_pending and any(item.is_pending and _may_describe(access, item) for item in offsets):
-        response.error_code = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     topics: dict[str, OffsetFetchResponseTopic] = {}
     for item in offsets:
         name = item.partition[0]
@@ -78,8 +76,10 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> Steps[Answer
         if topic is None:
             topic = topics[name] = OffsetFetchResponseTopic(name)
             response.topics.append(topic)
-        topic.partitions.append(OffsetFetchResponsePartition(*_row(access, item, unstable)))
-        yield 1
+        topic.partitions.append(OffsetFetchResponsePartition(*_row(shown, item, unstable)))
+        if tells_pending and item.is_pending and item in shown:
+            response.error_code = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        yield 1 + shown.new_units()
     if settled is None:
         return response
     return Deferred(_unless_failed(settled, response, request, context.api_version))
@@ -125,7 +125,7 @@ def _code_of_unstable(context: RequestContext, request: OffsetFetchRequest) -> E
 
 
 def _several_groups(context: RequestContext, request: OffsetFetchRequest) -> Steps[Answer]:
-    coordinator, access = context.broker.group_coordinator, context.access
+    coordinator, shown = context.broker.group_coordinator, _ShownTopics(context.access)
     unstable = _code_of_unstable(context, request)
     response = OffsetFetchResponse()
     waiting: list[tuple[OffsetFetchResponseGroup, asyncio.Future[None]]] = []
@@ -135,7 +135,7 @@ def _several_groups(context: RequestContext, request: OffsetFetchRequest) -> Ste
         response.groups.append(group)
         yield 5 * context.rows() + units_of_hashing(group_id)
         try:
-            offsets = yield from _offsets(context, group_id, asked, unstable)
+            offsets = yield from _offsets(context, shown, group_id, asked, unstable)
             settled = coordinator.settled(group_id)
         except KafkaError as error:
             if error.code is ErrorCode.INVALID_REQUEST:
@@ -151,8 +151,8 @@ def _several_groups(context: RequestContext, request: OffsetFetchRequest) -> Ste
             if topic is None:
                 topic = topics[name] = OffsetFetchResponseTopics(name=name)
                 group.topics.append(topic)
-            topic.partitions.append(OffsetFetchResponsePartitions(*_row(access, item, unstable)))
-            yield 1
+            topic.partitions.append(OffsetFetchResponsePartitions(*_row(shown, item, unstable)))
+            yield 1 + shown.new_units()
     return Deferred(_when_settled(response, waiting)) if waiting else response
 
 
@@ -180,8 +180,35 @@ async def _when_settled(
     return response
 
 
+class _ShownTopics:
+    """The topics that the client may describe. Each topic is decided once, when its first partition is looked up."""
+
+    __slots__ = ("_access", "_known", "_units")
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._known: dict[str, bool] = {}
+        self._units = 0
+
+    def __contains__(self, item: FetchedOffset) -> bool:
+        name = item.partition[0]
+        shown = self._known.get(name)
+        if shown is None:
+            self._units += self._access.units
+            shown = self._known[name] = self._access.allows(
+                AclOperation.DESCRIBE, AclResourceType.TOPIC, name, quiet=True
+            )
+        return shown
+
+    def new_units(self) -> int:
+        """Return the units of work for the decisions since the last call."""
+        units, self._units = self._units, 0
+        return units
+
+
 def _offsets(
     context: RequestContext,
+    shown: _ShownTopics,
     group_id: str,
     topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
     unstable: ErrorCode | None,
@@ -191,7 +218,7 @@ def _offsets(
     If `topics` is None, return all partitions that have a committed offset or, if `unstable` is set, a pending one. All
     offsets belong to the same point in time.
     """
-    coordinator, access = context.broker.group_coordinator, context.access
+    coordinator = context.broker.group_coordinator
     wanted: dict[tuple[str, int], None] | None = None
     if topics is not None:
         wanted = {}
@@ -213,24 +240,20 @@ def _offsets(
             item
             for item in part
             if wanted is not None
-            or ((item.offset is not None or (unstable is not None and item.is_pending)) and _may_describe(access, item))
+            or ((item.offset is not None or (unstable is not None and item.is_pending)) and item in shown)
         ]
-        yield context.rows(len(part))
+        yield context.rows(len(part)) + shown.new_units()
     return offsets
 
 
-def _may_describe(access: Access, item: FetchedOffset) -> bool:
-    return access.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, item.partition[0], quiet=True)
-
-
-def _row(access: Access, item: FetchedOffset, unstable: ErrorCode | None) -> tuple[int, int, int, str, int]:
+def _row(shown: _ShownTopics, item: FetchedOffset, unstable: ErrorCode | None) -> tuple[int, int, int, str, int]:
     """Return (partition, offset, leader epoch, metadata, error code).
 
     The error code is TOPIC_AUTHORIZATION_FAILED if the client may not describe the topic. It is `unstable` if that is
     set and the partition has offsets in open transactions, else 0.
     """
     index = item.partition[1]
-    if not _may_describe(access, item):
+    if item not in shown:
         return index, NO_OFFSET, -1, "", int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if unstable is not None and item.is_pending:
         return index, NO_OFFSET, -1, "", int(unstable)

@@ -9,10 +9,20 @@ from typing import Any, cast
 
 import pytest
 from oncelog.broker.api.handling import Deferred, RequestContext
-from oncelog.broker.handlers import create_topics, describe_configs, describe_groups, describe_producers
+from oncelog.broker.coordinator.group.coordinator import Commit, Committer
+from oncelog.broker.coordinator.group.state import GroupState
+from oncelog.broker.handlers import (
+    create_topics,
+    describe_configs,
+    describe_groups,
+    describe_producers,
+    list_groups,
+    offset_fetch,
+)
 from oncelog.broker.log import AppendOrigin, PartitionLog
 from oncelog.broker.node import BrokerNode
 from oncelog.broker.scheduling.steps import Finished, Steps, run_at_once, run_in_slices
+from oncelog.protocol.access_rules import AclResourceType
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.framing import decode_response
@@ -21,6 +31,8 @@ from oncelog.protocol.messages.describe_configs import DescribeConfigsRequest, D
 from oncelog.protocol.messages.describe_groups import DescribeGroupsRequest
 from oncelog.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from oncelog.protocol.messages.list_groups import ListGroupsRequest
+from oncelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from support.dispatching import Peer, frame_of
 from support.faulty_filesystem import FaultyFileSystem
 from support.group_world import GroupWorld, in_virtual_time
@@ -148,3 +160,55 @@ async def test_a_fetch_of_many_aborted_transactions_is_answered_in_steps() -> No
         _, answer = decode_response(FetchResponse, 12, b"".join(await encoding)[4:])
         (data,) = answer.responses[0].partitions
         assert [one.producer_id for one in data.aborted_transactions or ()] == list(range(600))
+
+
+class CostlyAccess:
+    """Access rules with many lengths of prefixes: each decision takes long, and its cost is counted."""
+
+    units = 1000
+    is_limited = True
+
+    def __init__(self) -> None:
+        self.spent = 0
+
+    def allows(self, operation: object, resource_type: object, name: str = "", *, quiet: bool = False) -> bool:
+        self.spent += self.units
+        return resource_type is not AclResourceType.CLUSTER
+
+    def context(self, **services: Any) -> RequestContext:
+        made = context(access_control=SimpleNamespace(of=lambda *_: self), **services)
+        made.connection = cast(Any, SimpleNamespace(principal=None, peer_host=""))
+        return made
+
+
+def units_of(steps: Any) -> int:
+    units = 0
+    for done in steps:
+        assert isinstance(done, int)
+        units += done
+    return units
+
+
+@pytest.mark.parametrize("topics", [None, [OffsetFetchRequestTopic(f"t{n}", [0, 1]) for n in range(40)]])
+async def test_decisions_about_access_count_as_work_when_offsets_are_fetched(
+    topics: list[OffsetFetchRequestTopic] | None,
+) -> None:
+    async with BrokerNode(logging_level="error") as broker:
+        for n in range(40):
+            await broker.metadata.create_topic(f"t{n}", 2, {})
+        commits = [Commit((f"t{n}", index), 5, -1, None) for n in range(40) for index in (0, 1)]
+        broker.group_coordinator.commit_offsets("g", Committer(), commits)
+        while (settled := broker.group_coordinator.settled("g")) is not None:
+            await settled
+        access = CostlyAccess()
+        limited = access.context(group_coordinator=broker.group_coordinator, group_aware=True)
+        units = units_of(offset_fetch.handle(limited, OffsetFetchRequest(group_id="g", topics=topics)))
+        assert access.spent == 40 * CostlyAccess.units, "one decision for each topic"
+        assert units > access.spent
+
+
+def test_decisions_about_access_count_as_work_when_groups_are_listed() -> None:
+    groups = [SimpleNamespace(group_id=f"g{n}", protocol_type="", state=GroupState.EMPTY) for n in range(40)]
+    access = CostlyAccess()
+    limited = access.context(group_coordinator=SimpleNamespace(groups=lambda: groups))
+    assert units_of(list_groups.handle(limited, ListGroupsRequest())) >= 40 * CostlyAccess.units
