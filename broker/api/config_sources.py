@@ -9,6 +9,7 @@ from itertools import dropwhile
 from typing import Final, TypeAlias
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.primitives import MAX_STRING_BYTES
 from ...settings import ConfigType, Setting, format_value
 from ..config import BrokerConfig
 from ..dynamic_configs import EVERY_BROKER, in_effect
@@ -49,15 +50,15 @@ class ResourceType(IntEnum):
 
 
 Synonym: TypeAlias = tuple[str, str | None, ConfigSource]
-"""The name of a setting, its value and the value's source. The value of a secret is None."""
+"""The name of a setting, its value and the value's source. A secret and a value that is too long are None."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigRow:
     """The current value of one setting.
 
-    `synonyms` has (name, value, source) of every setting that could provide the value; the first one is in effect. The
-    value of a secret (`is_secret`) is None.
+    `synonyms` are the (name, value, source) of every setting that could provide the value; the first one is in effect.
+    The value of a secret (`is_secret`) is None, and so is one that is too long for a response.
     """
 
     name: str
@@ -147,4 +148,6 @@ def _has_default(setting: Setting) -> bool:
 
 
 def _shown(setting: Setting, value: object) -> str | None:
-    return None if setting.is_secret else format_value(value)
+    """Return a value as text, or None for a secret and for a value that is too long for a response."""
+    shown = None if setting.is_secret else format_value(value)
+    return None if shown is None or len(shown.encode()) > MAX_STRING_BYTES else shown

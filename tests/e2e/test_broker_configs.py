@@ -376,3 +376,13 @@ async def test_the_bundled_client_changes_settings(bootstrap: str) -> None:
             assert (entry.value, entry.source, entry.read_only) == ("0.25", ALL_BROKERS, False)
         finally:
             await admin.alter_configs({resource: {"log.cleaner.min.cleanable.ratio": None}})
+
+
+@pytest.mark.oncelog_only(reason=OWN_BROKER)
+async def test_a_value_that_no_response_can_carry_is_left_out_and_hides_no_other() -> None:
+    users = ";".join(f"User:CN=worker-{number},OU=applications,O=example" for number in range(1000))
+    async with BrokerNode(super_users=users) as broker, RawConnection(broker.address) as wire:
+        rows = await describe(wire, BROKER, THE_BROKER)
+        row = rows["super.users"]
+        assert (row.value, [each.value for each in row.synonyms]) == (None, [None])
+        assert rows["num.partitions"].value == "1"
