@@ -5,12 +5,13 @@ The records commit together with the offsets of the input records.
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Generic, NamedTuple
 
 from ..consumer import ConsumerRecord
 from ..errors import BufferFullError, IllegalStateError
 from ..producer import Producer
-from ..producer.record_values import headers_of, read_once
+from ..producer.record_values import bytes_of, headers_of, read_once
 from ..producer.serialization import RecordSerializer
 from ..serialization.protocols import NotReadyError, SentK, SentV
 from ..values import BytesLike, HeadersLike
@@ -64,6 +65,9 @@ class ProcessorTransaction(Generic[SentK, SentV]):
     ) -> None:
         """Send a record in this transaction; the commit fails if the record cannot be delivered.
 
+        The arguments may change after the call. An object that has to wait for its schema is copied by `copy.deepcopy`;
+        only an object that cannot be copied must not change before the function has returned and its batch has ended.
+
         Raises RecordTooLargeError, SerializationError if a serializer fails, TypeError for values that are not bytes if
         there is no serializer, and IllegalStateError after the function has returned.
         """
@@ -75,9 +79,10 @@ class ProcessorTransaction(Generic[SentK, SentV]):
             try:
                 sent_key, sent_value = self._serialize(topic, key, value)
             except NotReadyError:
+                # A plain function cannot wait: `finish` does. Until then, the function may change its objects.
+                held = OutputRecord(topic, _copy_of(value), _copy_of(key), partition, timestamp, headers_of(headers))
+                self._held.append(_Held(held, serialized=False))
                 self.records += 1
-                held = OutputRecord[Any, Any](topic, value, key, partition, timestamp, headers_of(headers))
-                self._held.append(_Held(held, serialized=False))  # a plain function cannot wait: `finish` does
                 return
         self._send(topic, sent_value, sent_key, partition, timestamp, headers)
 
@@ -92,14 +97,17 @@ class ProcessorTransaction(Generic[SentK, SentV]):
     ) -> None:
         if type(headers) is not tuple and type(headers) is not list:
             headers = read_once(headers)
-        self.records += 1
-        if not self._held:
+        must_wait = bool(self._held)
+        if not must_wait:
             try:
                 self._producer.send(topic, value, key=key, partition=partition, timestamp_ms=timestamp, headers=headers)
-                return
             except BufferFullError:
-                pass  # a plain function cannot wait: `finish` sends this and all later records
-        self._held.append(_Held(OutputRecord(topic, value, key, partition, timestamp, headers)))
+                must_wait = True  # a plain function cannot wait: `finish` sends this and all later records
+        if must_wait:
+            # Copies, because the function may use its buffers and headers again for the next record.
+            value, key = bytes_of("value", value), bytes_of("key", key)
+            self._held.append(_Held(OutputRecord(topic, value, key, partition, timestamp, headers_of(headers))))
+        self.records += 1
 
     def dead_letter(self, record: ConsumerRecord[Any, Any], error: BaseException) -> None:
         """Send an input record that cannot be processed to the dead-letter topic, in this transaction.
@@ -144,3 +152,11 @@ class ProcessorTransaction(Generic[SentK, SentV]):
                 headers=record.headers,
             )
         self._held.clear()
+
+
+def _copy_of(value: Any) -> Any:
+    """Return a deep copy of a key or value, or the object itself if it cannot be copied."""
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        return value

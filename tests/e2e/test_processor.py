@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from oncelog import Admin, ConsumerRecord, Processor, RecordCorruptError
+from oncelog import Admin, Consumer, ConsumerRecord, Processor, RecordCorruptError
 from oncelog.client.errors import ConfigError, ErrorCode, FatalError, IllegalStateError, KafkaError, RetriableError
 from oncelog.client.processor import Metrics, OutputRecord, ProcessorTransaction
 from oncelog.client.processor.producers import GroupAwareProducer
@@ -349,6 +349,51 @@ async def test_a_batch_larger_than_the_buffer_goes_through(job: Job) -> None:
         await job.until_committed(30)
         await stop(processor, running)
         assert processor.metrics.records_out == 600
+
+
+async def test_a_record_that_waits_for_room_keeps_the_content_it_was_sent_with(job: Job) -> None:
+    row = bytearray()
+    headers: list[tuple[str, bytes]] = []
+
+    def reuse(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        for record in records:
+            assert record.value is not None
+            row[:] = record.value.ljust(10_000)
+            headers[:] = [("number", record.value)]
+            transaction.send(job.target, row, key=record.value, partition=0, headers=headers)
+
+    await job.fill(range(60))
+    async with job.processor(process=reuse, producer_settings={"buffer_memory": 100_000}) as processor:
+        running = asyncio.create_task(processor.run())
+        await job.until_committed(60)
+        await stop(processor, running)
+    async with Consumer(bootstrap_servers=job.bootstrap, isolation_level="read_committed") as consumer:
+        consumer.assign([(job.target, 0)])
+        await consumer.seek_to_beginning()
+        async with asyncio.timeout(WAIT_S):
+            copies = [await anext(consumer) for _ in range(60)]
+    assert [(copy.value or b"").strip() for copy in copies] == [copy.key for copy in copies]
+    assert [list(copy.headers) for copy in copies] == [[("number", copy.key)] for copy in copies]
+
+
+async def test_a_wrong_type_fails_the_call_even_if_records_wait_for_room(job: Job) -> None:
+    refused: list[TypeError] = []
+
+    def overfill(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        for _ in range(20):
+            transaction.send(job.target, bytes(10_000))
+        try:
+            transaction.send(job.target, "text")  # type: ignore[arg-type]
+        except TypeError as error:
+            refused.append(error)
+
+    await job.fill(range(1))
+    async with job.processor(process=overfill, producer_settings={"buffer_memory": 100_000}) as processor:
+        running = asyncio.create_task(processor.run())
+        await job.until_committed(1)
+        await stop(processor, running)
+        assert processor.metrics.records_out == 20
+    assert len(refused) == 1
 
 
 async def test_sending_after_the_function_has_returned_is_refused(job: Job) -> None:

@@ -408,6 +408,32 @@ async def test_a_processor_reads_and_writes_with_schemas(
     assert copies == [Order("apples", count) for count in range(6)]
 
 
+async def test_an_object_that_waits_for_its_schema_keeps_the_content_it_was_sent_with(
+    bootstrap: str, fresh_name: Names, registry: FakeSchemaRegistry
+) -> None:
+    job = Job(bootstrap, fresh_name)
+    await job.create()
+    await job.fill(range(6))
+    order = Order("apples", 0)
+
+    def reuse(records: list[ConsumerRecord[bytes, bytes]], transaction: Any) -> None:
+        for record in records:
+            order.count = int(record.value or b"")
+            transaction.send(job.target, order, key=record.value, partition=0)
+
+    async with job.processor(process=reuse, value_serializer=order_serde(registry)) as processor:
+        running = asyncio.create_task(processor.run())
+        await job.until_committed(6)
+        await stop(processor, running)
+    async with Consumer(
+        bootstrap_servers=bootstrap, isolation_level="read_committed", value_deserializer=order_serde(registry)
+    ) as consumer:
+        consumer.assign([(job.target, 0)])
+        await consumer.seek_to_beginning()
+        copies = [await anext(consumer) for _ in range(6)]
+    assert [copy.value for copy in copies] == [Order("apples", int(copy.key or b"")) for copy in copies]
+
+
 async def test_a_processor_waits_for_a_registry_that_is_away_and_buries_nothing(
     bootstrap: str, fresh_name: Names, registry: FakeSchemaRegistry
 ) -> None:
