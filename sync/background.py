@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import logging
 import os
 import sys
@@ -18,7 +19,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, Final, Generic, TypeVar
 
-from ..client.errors import IllegalStateError
+from ..client.errors import ErrorCode, FatalError, IllegalStateError
 from ..client.threads import call_for, current_caller
 
 T = TypeVar("T")
@@ -44,8 +45,19 @@ class BackgroundLoop:
         self._pid = os.getpid()
         self._loop = uvloop.new_event_loop()
         self._open: dict[object, Callable[[], Awaitable[object]]] = {}
-        self._thread = threading.Thread(target=self._loop.run_forever, name="oncelog-sync", daemon=True)
+        self._is_shut_down = False
+        self._thread = threading.Thread(target=self._run_loop, name="oncelog-sync", daemon=True)
         self._thread.start()
+
+    def _run_loop(self) -> None:
+        """Run the loop until `shut_down`. SystemExit in a callback or a task ends `run_forever`; it must not end the
+        loop, because calls wait for it.
+        """
+        while not self._is_shut_down:
+            try:
+                self._loop.run_forever()
+            except (SystemExit, KeyboardInterrupt) as error:
+                log.exception("%s in the event loop of oncelog.sync does not end the program", type(error).__name__)
 
     def check_process(self) -> None:
         """Raise IllegalStateError in a process that was forked from the process that made this loop."""
@@ -61,8 +73,9 @@ class BackgroundLoop:
         The coroutine is made in the loop, because an interrupt could arrive between its creation and its start. An
         exception in the waiting thread, for example KeyboardInterrupt, cancels the coroutine and waits for its end. If
         the coroutine has ended with a result nevertheless, `undo` is called in the loop with the lost result. Raises
-        IllegalStateError in the loop's own thread, and after a fork. Warns, once in a process, if the waiting thread
-        has a running event loop, because that loop is blocked meanwhile. Does not warn in a notebook.
+        IllegalStateError in the loop's own thread, and after a fork. Raises FatalError if the loop ends meanwhile.
+        Warns, once in a process, if the waiting thread has a running event loop, because that loop is blocked
+        meanwhile. Does not warn in a notebook.
         """
         self.check_process()
         if threading.current_thread() is self._thread:
@@ -71,13 +84,14 @@ class BackgroundLoop:
                 " another thread, or use the asyncio client there"
             )
         _warn_in_event_loop()
-        call = _Call(self._loop, work)
+        call = _Call(self._loop, self._thread, work)
         try:
             self._loop.call_soon_threadsafe(call.start)
             call.wait()
             return call.result()
         except BaseException:
-            self._loop.call_soon_threadsafe(call.cancel)
+            with contextlib.suppress(RuntimeError):  # the loop is closed; then `wait` raises an error
+                self._loop.call_soon_threadsafe(call.cancel)
             call.wait()
             if undo is not None:
                 self._loop.call_soon_threadsafe(call.undo, undo)
@@ -97,10 +111,19 @@ class BackgroundLoop:
         if clients:
             log.warning("%d client(s) of oncelog.sync were not closed before exit: use `with`", len(clients))
             self.run(lambda: _close_all([*reversed(clients.values())]))
+        self._is_shut_down = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(EXIT_TIMEOUT_S)
         if not self._thread.is_alive():
             self._loop.close()
+
+
+class _ExitedError(Exception):
+    """A coroutine raised SystemExit or KeyboardInterrupt. As the exception of a task, these would end the loop."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(cause)
+        self.cause = cause
 
 
 class _Call(Generic[T]):
@@ -111,8 +134,14 @@ class _Call(Generic[T]):
     would then wait for the inner lock when it sets the outcome.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        loop_thread: threading.Thread,
+        work: Callable[[], Coroutine[Any, Any, T]],
+    ) -> None:
         self._loop = loop
+        self._loop_thread = loop_thread
         self._work = work
         self._caller = current_caller()
         self._task: asyncio.Task[T] | None = None
@@ -123,16 +152,24 @@ class _Call(Generic[T]):
     # ---- in the waiting thread
 
     def wait(self) -> None:
-        """Wait until the coroutine has ended; may be called again if it was interrupted."""
+        """Wait until the coroutine has ended; may be called again if it was interrupted. Raises FatalError if the
+        loop's thread has ended.
+        """
         while not self._has_ended and not self._running.acquire(timeout=SIGNAL_CHECK_S):
-            pass
+            if not self._loop_thread.is_alive() and not self._has_ended:
+                raise FatalError(
+                    ErrorCode.UNKNOWN_SERVER_ERROR, "the event loop of oncelog.sync ended while the call waited"
+                )
 
     def result(self) -> T:
         """Return the ended coroutine's result, or raise its exception."""
         assert self._task is not None
         if self._task.cancelled():
             raise CancelledError  # concurrent.futures' error, which does not cancel the caller's task
-        return self._task.result()
+        try:
+            return self._task.result()
+        except _ExitedError as exited:
+            raise exited.cause from None
 
     # ---- in the loop's thread
 
@@ -142,7 +179,10 @@ class _Call(Generic[T]):
         self._task.add_done_callback(self._end)
 
     async def _run(self) -> T:
-        return await call_for(self._caller, self._work)
+        try:
+            return await call_for(self._caller, self._work)
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise _ExitedError(error) from None
 
     def cancel(self) -> None:
         """Cancel the coroutine, or end the call if it was not started."""

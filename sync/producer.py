@@ -193,7 +193,8 @@ class Producer(Facade[AsyncProducer[SentK, SentV]], Generic[SentK, SentV]):
         (default: now). `headers` are (name, bytes or None) pairs.
 
         `on_delivery(error, metadata)` is called when the record is acknowledged or has failed, in the thread of the
-        event loop. The callback must return soon, and must not call a blocking client.
+        event loop. The callback must return soon, and must not call a blocking client. Its exceptions are logged,
+        SystemExit among them.
 
         Raises KafkaTimeoutError if the buffer stays full, or the topic's metadata stays unknown, for max.block.ms.
         Raises RecordTooLargeError if the record is too large, IllegalStateError if the producer is transactional and no

@@ -284,6 +284,61 @@ def test_listeners_of_many_consumers_may_wait_for_each_other(bootstrap: str, top
     assert len(passed) == consumers
 
 
+EXITS = {
+    "value_serializer": """
+with Producer(bootstrap_servers=bootstrap, value_serializer=leave) as producer:
+    producer.send(topic, "value")
+""",
+    "value_deserializer": """
+with Producer(bootstrap_servers=bootstrap) as producer:
+    producer.send(topic, b"value")
+with Consumer(bootstrap_servers=bootstrap, value_deserializer=leave) as consumer:
+    consumer.assign([(topic, 0)])
+    consumer.seek_to_beginning()
+    next(consumer)
+""",
+    "on_partitions_assigned": """
+class Listener(RebalanceListener):
+    def on_partitions_assigned(self, partitions):
+        leave()
+with Consumer(bootstrap_servers=bootstrap, group_id=group, topics=[topic], listener=Listener()) as consumer:
+    next(consumer)
+""",
+    "on_delivery": """
+with Producer(bootstrap_servers=bootstrap) as producer:
+    producer.send(topic, b"value", on_delivery=leave)
+    producer.flush()
+sys.exit("after the callback")
+""",
+}
+"""Programs in which a function that a client calls exits."""
+
+
+@pytest.mark.parametrize("function", EXITS)
+def test_a_function_that_exits_leaves_no_call_waiting(
+    bootstrap: str, topic: str, fresh_name: Names, function: str
+) -> None:
+    preparation = """
+import sys
+from oncelog import RebalanceListener
+from oncelog.sync import Consumer, Producer
+bootstrap, topic, group = sys.argv[1:]
+def leave(*arguments):
+    sys.exit("from a function")
+"""
+    program = script(preparation + EXITS[function], bootstrap, topic, fresh_name("group"))
+    try:
+        _, err = program.communicate(timeout=30)
+    finally:
+        program.kill()
+    assert program.returncode == 1
+    if function == "on_delivery":  # no call of the program waits for it
+        assert err.startswith("SystemExit in the event loop of oncelog.sync does not end the program\n")
+        assert err.endswith("\nSystemExit: from a function\nafter the callback\n")
+    else:
+        assert err.endswith("from a function\n")
+
+
 def test_exit_does_not_wait_for_a_listener_that_never_returns(bootstrap: str, topic: str, fresh_name: Names) -> None:
     program = script(
         """

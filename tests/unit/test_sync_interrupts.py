@@ -6,12 +6,13 @@ import asyncio
 import dis
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 import pytest
-from oncelog import sync
+from oncelog import FatalError, sync
 from oncelog.sync.background import BackgroundLoop
 
 LONGEST_CALL = 2_000
@@ -192,3 +193,26 @@ def test_an_interrupt_at_the_begin_of_a_transaction_leaves_no_transaction_open(a
             assert instruction > 50, "the call was interrupted often"
             return
     pytest.fail(f"a call needs more than {LONGEST_CALL} instructions")
+
+
+def test_a_call_that_waits_when_the_loop_ends_fails() -> None:
+    background = BackgroundLoop()
+    begun = threading.Event()
+    failures: list[BaseException] = []
+
+    async def work() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def call() -> None:
+        try:
+            background.run(work)
+        except BaseException as error:
+            failures.append(error)
+
+    calling = threading.Thread(target=call, daemon=True)
+    calling.start()
+    assert begun.wait(10)
+    background.shut_down()
+    calling.join(10)
+    assert [type(failure) for failure in failures] == [FatalError]
