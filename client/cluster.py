@@ -38,7 +38,7 @@ from .errors import (
 )
 from .login.settings import login_of
 from .metadata import ClusterMetadata, Node, TopicMetadata
-from .shared_task import outcome_of
+from .shared_task import SharedTaskCancelledError, outcome_of
 from .tls import context_of
 from .validation import topic_of
 
@@ -123,7 +123,7 @@ class Cluster:
         """
         what = f"reach a broker of {', '.join(self.config.bootstrap_servers)}"
         await self.retrying(self.refresh, timeout_s, what, final=(NotKafkaError, TlsError))
-        self._maintenance = asyncio.create_task(self._maintain(), name="cluster metadata")
+        self._begin_maintenance()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -175,6 +175,8 @@ class Cluster:
     def request_refresh(self) -> None:
         """Refresh the metadata in the background; simultaneous requests share a refresh."""
         self._wanted.set()
+        if self._maintenance is not None and self._maintenance.done() and not self._closed:
+            self._begin_maintenance()  # other code has cancelled the task
 
     async def refresh(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
         """Track `topics`, request the metadata of all tracked topics once, and return the new snapshot.
@@ -186,15 +188,20 @@ class Cluster:
         """
         names = set() if topics is None else {topic_of(topic) for topic in topics}
         self._tracked |= names
-        while (refreshing := self._refreshing) is not None and refreshing.is_sent:
-            await asyncio.wait({refreshing.task})
-            if self._closed:
-                raise IllegalStateError("the client was closed while the call waited")
-        if refreshing is None:
-            self._refreshing = refreshing = _Refresh(self._refresh)
-            refreshing.task.add_done_callback(self._refreshed)
-        refreshing.names |= names
-        return await outcome_of(refreshing.task)
+        while True:
+            while (refreshing := self._refreshing) is not None and refreshing.is_sent:
+                await asyncio.wait({refreshing.task})
+                if self._closed:
+                    raise IllegalStateError("the client was closed while the call waited")
+            if refreshing is None:
+                self._refreshing = refreshing = _Refresh(self._refresh)
+                refreshing.task.add_done_callback(self._refreshed)
+            refreshing.names |= names
+            try:
+                return await outcome_of(refreshing.task)
+            except SharedTaskCancelledError:
+                if self._closed:
+                    raise
 
     async def topic(self, name: str, timeout_s: float, *, patient: bool = True) -> TopicMetadata:
         """Wait until the topic is known, with a leader for at least one partition; refresh as often as needed.
@@ -428,6 +435,9 @@ class Cluster:
         self._refreshing = None
         if not task.cancelled():
             task.exception()  # its waiters raise the error; for a background refresh `_maintain` logs it
+
+    def _begin_maintenance(self) -> None:
+        self._maintenance = asyncio.create_task(self._maintain(), name="cluster metadata")
 
     async def _maintain(self) -> None:
         """Refresh the metadata when requested, and every metadata.max.age.ms or every minute, whichever is shorter;

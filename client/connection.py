@@ -402,9 +402,9 @@ class Connection(asyncio.BufferedProtocol):
     async def _log_in_again(self) -> None:
         try:
             await self._log_in()
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             # If the error persists, the next attempt to connect raises it to the callers.
-            if not isinstance(error, KafkaError):
+            if not isinstance(error, KafkaError | asyncio.CancelledError):
                 log.exception("the new login at %s failed", self.address)
             self._login = None
             self.close(f"the login could not be renewed: {error}")

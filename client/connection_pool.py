@@ -15,7 +15,7 @@ from .backoff import ExponentialBackoff
 from .connection import Connection, ConnectionOptions
 from .errors import NetworkError
 from .metadata import Node
-from .shared_task import outcome_of
+from .shared_task import SharedTaskCancelledError, outcome_of
 
 
 class ConnectionState:
@@ -45,6 +45,7 @@ class ConnectionPool:
         self._backoff = backoff
         self._max_idle_s = max_idle_s
         self._states: dict[tuple[int, str], ConnectionState] = {}
+        self._closed = False
         self.on_failure: Callable[[Node], None] | None = None
 
     def open_connection(self, node_id: int, channel: str = "") -> Connection | None:
@@ -66,12 +67,16 @@ class ConnectionPool:
             state.node, state.failures, state.next_attempt_at = node, 0, 0.0
             if state.connection is not None:
                 state.connection.close("the broker has another address now")
-        if state.connection is not None and not state.connection.is_closed:
-            return state.connection
-        if state.attempt is None:
-            state.attempt = asyncio.create_task(self._connect(state), name=f"connect to {node.host}:{node.port}")
-            state.attempt.add_done_callback(lambda task: self._attempted(state, task))
-        return await outcome_of(state.attempt)
+        while state.connection is None or state.connection.is_closed:
+            if state.attempt is None:
+                state.attempt = asyncio.create_task(self._connect(state), name=f"connect to {node.host}:{node.port}")
+                state.attempt.add_done_callback(lambda task: self._attempted(state, task))
+            try:
+                return await outcome_of(state.attempt)
+            except SharedTaskCancelledError:
+                if self._closed:
+                    raise
+        return state.connection
 
     def adopt(self, bootstrap_id: int, brokers: Iterable[Node]) -> None:
         """If a broker has the bootstrap address `bootstrap_id`, use the connection to that address for the broker."""
@@ -108,6 +113,7 @@ class ConnectionPool:
 
     async def close(self) -> None:
         """Close every connection, and wait until the sockets are closed. A cancellation ends only the wait."""
+        self._closed = True
         states = list(self._states.values())
         self._states.clear()
         attempts = [state.attempt for state in states if state.attempt is not None]

@@ -12,17 +12,21 @@ from .errors import IllegalStateError
 T = TypeVar("T")
 
 
+class SharedTaskCancelledError(IllegalStateError):
+    """The task was cancelled: by closing the client, or by other code, for example at the end of asyncio.run."""
+
+
 async def outcome_of(task: asyncio.Future[T]) -> T:
     """Return the task's result. Cancelling one of its waiters does not cancel the task.
 
-    If closing the client cancels the task, waiters get IllegalStateError. A CancelledError would end them silently, as
-    if they had been cancelled themselves (a TaskGroup ignores it).
+    Raises SharedTaskCancelledError if the task is cancelled. A CancelledError would end the waiters silently, as if
+    they had been cancelled themselves (a TaskGroup ignores it). If the client is still open, the caller begins again.
     """
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         if task.cancelled() and not is_cancelling():
-            raise IllegalStateError("the client was closed while the call waited") from None
+            raise SharedTaskCancelledError("the client was closed while the call waited") from None
         raise
 
 

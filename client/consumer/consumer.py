@@ -393,6 +393,7 @@ class Consumer(Generic[K, V]):
             self._check_open()
             if may:
                 self._positions.find()
+                self._fetcher.go_on()
                 try:
                     records = self._fetcher.take(most, only)
                 except NotReadyError as pending:
@@ -422,7 +423,7 @@ class Consumer(Generic[K, V]):
                 return
             self._pending = None
             task.cancel()
-            if known is record:
+            if known is record and not task.cancelled():  # else closing the consumer or other code has cancelled it
                 task.result()
         task = asyncio.create_task(self._deserialize.waiting(record), name="deserialize a record")
         task.add_done_callback(self._made_ready)

@@ -246,6 +246,8 @@ class ConsumerCoordinator:
             self._prepared = False
         if step is Step.JOIN and self.membership.generation.generation_id < 0 and self._subscription.assigned:
             self._prepared = False  # the membership is over, so the assigned partitions are lost
+        if task.cancelled():  # by other code; without this, the member could stay without its partitions
+            self.membership.request_rejoin(f"step {step.value!r} of the rebalance was cancelled")
         joined = task.result()  # raises the exception of the listener or the error of the coordinator
         if step is Step.JOIN and joined is not None:
             self._begin(Step.COMPLETE, joined)

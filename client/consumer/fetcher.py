@@ -109,6 +109,11 @@ class Fetcher:
 
     # -- calls of the application
 
+    def go_on(self) -> None:
+        """Fetch again from brokers whose fetch task was cancelled by other code."""
+        if any(task.done() for task in self._tasks.values()):
+            self.wake()
+
     def wake(self) -> None:
         """Check again which partitions to fetch, because positions, the assignment, the buffer or the leaders have
         changed.
@@ -117,7 +122,7 @@ class Fetcher:
             return
         for partition in self._subscription.assigned:
             leader = self._cluster.leader_of(partition)
-            if leader is not None and leader not in self._tasks:
+            if leader is not None and (leader not in self._tasks or self._tasks[leader].done()):
                 self._changed[leader] = asyncio.Event()
                 self._tasks[leader] = asyncio.create_task(self._serve(leader), name=f"fetch from node {leader}")
         for changed in self._changed.values():

@@ -131,6 +131,8 @@ class GroupMembership:
         """
         self._last_poll = self._loop.time()
         self._in_poll = still
+        if still and self.state is MemberState.STABLE:
+            self._start_heartbeats()  # if other code has cancelled their task
 
     def request_rejoin(self, reason: str) -> None:
         """Join at the next poll, for the first time or again."""

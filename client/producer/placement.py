@@ -19,7 +19,7 @@ from ..cluster import Cluster
 from ..config import ProducerConfig
 from ..errors import BufferFullError, FatalError, KafkaTimeoutError, UnknownPartitionError, copy_of
 from ..metadata import ClusterMetadata
-from ..shared_task import outcome_of
+from ..shared_task import SharedTaskCancelledError, outcome_of
 from ..validation import MAX_INT32, topic_of, whole_number
 from ..values import HeadersLike
 from .accumulator import RecordAccumulator, TopicQueues
@@ -172,7 +172,13 @@ class RecordPlacement:
         # The look-up task bounds its own time, and its error names the cause. During a look-up, an idle topic may be
         # forgotten and created again.
         while not (queues := self._accumulator.topic(topic)).queues or queues.unplaced is not None:
-            if (unknown := await outcome_of(self._learn(topic))) is not None:
+            try:
+                unknown = await outcome_of(self._learn(topic))
+            except SharedTaskCancelledError:
+                if not self.open:
+                    raise
+                continue
+            if unknown is not None:
                 if manager is not None and manager.current is transaction and manager.state is State.IN_TRANSACTION:
                     self._failed(unknown)  # a commit does not wait for a record that was not handed over
                 raise copy_of(unknown) from unknown
@@ -209,6 +215,9 @@ class RecordPlacement:
     def _learned(self, topic: str, task: asyncio.Task[KafkaError | None]) -> None:
         if self._learning.get(topic) is task:
             del self._learning[topic]
+        known = self._accumulator.topics.get(topic)
+        if task.cancelled() and known is not None and known.unplaced is not None:
+            self._learn(topic)  # other code has cancelled the task: closing the producer fails the records first
 
     async def _place(self, topic: str) -> KafkaError | None:
         try:

@@ -59,7 +59,7 @@ class Sender:
         cluster: Cluster,
         accumulator: RecordAccumulator,
         transaction: TransactionManager | None,
-        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         on_crash: Callable[[str, Exception], None],
     ) -> None:
         self._config = config
@@ -241,7 +241,8 @@ class Sender:
         if connection is None:
             if node_id not in self._connecting:
                 self._connecting.add(node_id)
-                self._spawn(self._connect(node_id), f"connect to node {node_id}")
+                connecting = self._spawn(self._connect(node_id), f"connect to node {node_id}")
+                connecting.add_done_callback(lambda _: self._connected(node_id))
             return
         try:
             newest = connection.version_of(ProduceRequest, self._newest_version())
@@ -343,9 +344,11 @@ class Sender:
                 level = logging.DEBUG if node_id in self._unreachable else logging.WARNING
                 log.log(level, "records wait for a connection to node %d: %s", node_id, error)
                 self._unreachable.add(node_id)
-        finally:
-            self._connecting.discard(node_id)
-            self.wake()
+
+    def _connected(self, node_id: int) -> None:
+        """End an attempt to connect. This is a callback, because a task that is cancelled may never have run."""
+        self._connecting.discard(node_id)
+        self.wake()
 
     # -- responses
 

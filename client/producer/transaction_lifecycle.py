@@ -55,7 +55,7 @@ class Transactions:
         """Whether an `async with` block may initialise the producer. False once the caller has passed an assignment or
         a group.
         """
-        self._registering: asyncio.Future[None] | None = None
+        self._registering: asyncio.Task[None] | None = None
         self._sending_offsets: set[asyncio.Future[None]] = set()
         self._deciding: set[asyncio.Future[None]] = set()
         self._aborting: asyncio.Task[None] | None = None
@@ -349,7 +349,7 @@ class Transactions:
         await self._accumulator.flush()
         await self._sender.drain()  # even given-up batches: if written later, they would outlive the transaction
         if self._registering is not None:
-            await asyncio.shield(self._registering)
+            await asyncio.wait({self._registering})
         await self._offsets_sent()
 
     async def _offsets_sent(self) -> None:
@@ -378,12 +378,16 @@ class Transactions:
     def _register(self) -> None:
         # After a failure of the transaction, unregistered partitions stay as they are until the abort.
         if self._registering is None and self.manager.state in GOES_ON:
-            self._registering = asyncio.get_running_loop().create_future()
-            self._spawn(self._add_partitions(), "add partitions to the transaction")
+            self._registering = self._spawn(self._add_partitions(), "add partitions to the transaction")
+            self._registering.add_done_callback(self._registered)
+
+    def _registered(self, task: asyncio.Task[None]) -> None:
+        """End a registration. This is a callback, because a task that is cancelled may never have run."""
+        self._registering = None
+        self._sender.wake()
 
     async def _add_partitions(self) -> None:
-        manager, done = self.manager, self._registering
-        assert done is not None
+        manager = self.manager
         try:
             while manager.unregistered and manager.state in GOES_ON:
                 await self._calls.add_partitions(set(manager.unregistered))
@@ -391,8 +395,3 @@ class Transactions:
         except KafkaError as error:
             if manager.state in GOES_ON:
                 manager.fail_abortable(error.code, error.message)
-        finally:
-            self._registering = None
-            if not done.done():
-                done.set_result(None)
-            self._sender.wake()

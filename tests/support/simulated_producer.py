@@ -47,10 +47,11 @@ class SimulatedProducer:
         assert delivery is not None
         return delivery
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _crashed(self, what: str, cause: Exception) -> None:
         raise cause

@@ -18,6 +18,7 @@ from oncelog.client.producer.transaction import Transaction
 from oncelog.client.producer.transaction_state import State
 from oncelog.client.values import ConsumerGroupMetadata
 from oncelog.protocol.errors import CONCURRENT_PRODUCER_COMMIT, ErrorCode
+from oncelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from oncelog.protocol.messages.produce import ProduceRequest
@@ -55,6 +56,19 @@ def test_an_unknown_commit_stays_unknown_while_the_coordinator_is_away(version: 
         assert world.manager.state is State.COMMIT_UNKNOWN
 
     run(test, version)
+
+
+def test_partitions_are_added_although_the_task_that_adds_them_is_cancelled_before_it_runs() -> None:
+    async def test(world: World) -> None:
+        world.append(b"1")
+        while not world.tasks:
+            await asyncio.sleep(0)
+        for task in world.tasks:
+            task.cancel()
+        request, _ = await world.cluster.next(AddPartitionsToTxnRequest)
+        assert [topic.name for topic in request.v3_and_below_topics] == [TOPIC]
+
+    run(test, 1)
 
 
 EVENTS: dict[str, Callable[[World], object]] = {

@@ -1,0 +1,112 @@
+"""Other code cancels all tasks of the event loop, as asyncio.run does at its end: the clients go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from oncelog import Consumer, Producer
+from support.reading import make_topic
+
+Fresh = Callable[[str], str]
+
+WAIT_S = 30.0
+TURNS = (0, 1, 2, 3, 5, 8)
+"""How many turns of the event loop a call has had when all tasks are cancelled."""
+
+
+async def turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def cancel_all_except(*kept: asyncio.Task[Any]) -> None:
+    for task in asyncio.all_tasks() - {asyncio.current_task(), *kept}:
+        task.cancel()
+
+
+@pytest.mark.parametrize("count", TURNS)
+@pytest.mark.parametrize("how", ["close", "flush", "commit_transaction"])
+async def test_a_record_that_waits_for_its_topic_is_sent(
+    bootstrap: str, fresh_name: Fresh, how: str, count: int
+) -> None:
+    transactional = {"transactional_id": fresh_name("id")} if how == "commit_transaction" else {}
+    producer = Producer({"bootstrap.servers": bootstrap, **transactional})
+    await producer.start()
+    if transactional:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+    delivery = producer.send(fresh_name("topic"), b"1")
+    await turns(count)
+    cancel_all_except()
+    async with asyncio.timeout(WAIT_S):
+        await getattr(producer, how)()
+        assert delivery.result().offset == 0
+        await producer.close()
+
+
+@pytest.mark.parametrize("count", TURNS)
+async def test_a_call_that_waits_for_a_topic_goes_on(bootstrap: str, fresh_name: Fresh, count: int) -> None:
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        enqueueing = asyncio.create_task(producer.enqueue(fresh_name("topic"), b"1"))
+        await turns(count)
+        cancel_all_except(enqueueing)
+        async with asyncio.timeout(WAIT_S):
+            assert (await (await enqueueing)).offset == 0
+
+
+@pytest.mark.parametrize("count", TURNS)
+async def test_a_batch_that_waits_for_a_connection_is_sent(bootstrap: str, fresh_name: Fresh, count: int) -> None:
+    topic = make_topic(bootstrap, fresh_name("topic"))
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        await producer.partitions_for(topic)
+        connections = [state.connection for state in producer._cluster._connections._states.values()]
+        for connection in connections:
+            assert connection is not None
+            connection.close()
+        delivery = await producer.enqueue(topic, b"1")
+        await turns(count)
+        cancel_all_except()
+        async with asyncio.timeout(WAIT_S):
+            assert (await delivery).offset == 0
+
+
+async def test_a_consumer_learns_topics_and_reads_on(bootstrap: str, fresh_name: Fresh) -> None:
+    first, second = (make_topic(bootstrap, fresh_name("topic")) for _ in range(2))
+    async with (
+        Producer(bootstrap_servers=bootstrap) as producer,
+        Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer,
+        asyncio.timeout(WAIT_S),
+    ):
+        consumer.assign([(first, 0)])
+        await producer.send(first, b"1")
+        assert (await anext(consumer)).value == b"1"
+        cancel_all_except()
+        await producer.send(first, b"2")
+        assert (await anext(consumer)).value == b"2"
+        cancel_all_except()
+        consumer.assign([(second, 0)])
+        await producer.send(second, b"3")
+        assert (await anext(consumer)).value == b"3"
+
+
+async def test_a_member_of_a_group_sends_heartbeats(bootstrap: str, fresh_name: Fresh) -> None:
+    topic, group = make_topic(bootstrap, fresh_name("topic")), fresh_name("group")
+
+    def heartbeats() -> list[asyncio.Task[Any]]:
+        return [task for task in asyncio.all_tasks() if task.get_name() == f"heartbeats of group {group}"]
+
+    async with (
+        Consumer(bootstrap_servers=bootstrap, topics=[topic], group_id=group) as consumer,
+        asyncio.timeout(WAIT_S),
+    ):
+        while not consumer.assignment():
+            await consumer.poll(100)
+        assert len(heartbeats()) == 1
+        cancel_all_except()
+        await turns(2)
+        assert not heartbeats()
+        await consumer.poll(0)
+        assert len(heartbeats()) == 1
