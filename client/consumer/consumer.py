@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, Self, Unpack
 
 from ..cancellation import grace_s
+from ..closing import Closing
 from ..cluster import Cluster
 from ..config import ConsumerConfig
 from ..errors import IllegalStateError
@@ -116,6 +117,7 @@ class Consumer(Generic[K, V]):
         self._started = False
         self._open = False
         self._closed = False
+        self._closing = Closing("the consumer")
         self._polling = False
         self._holder: Caller | None = None
         """The task or thread that received the last records and has not called again: it may still be processing them.
@@ -176,9 +178,12 @@ class Consumer(Generic[K, V]):
     def close(self, *, commit: bool = True, timeout_s: float | None = None) -> Coroutine[Any, Any, None]:
         """Commit (if enable.auto.commit and `commit` are both true), leave the group, and close the connections.
 
-        Safe to call twice. If another task received the last returned records, they are committed only if that task has
-        since asked for more or has ended without an exception. Otherwise, it may still be processing them, or may have
-        failed. A position that the program itself has committed stays committed.
+        Safe to call twice: a call that comes while another one closes the consumer waits for it, and raises
+        KafkaTimeoutError if that takes longer than `timeout_s`.
+
+        Does not commit the last returned records if another task received them, unless that task has since asked for
+        more or ended without an exception: it may still be processing them, or may have failed. A position that the
+        program itself has committed stays committed.
 
         Waits for the broker for `timeout_s` at most (default: the shorter of request.timeout.ms and
         default.api.timeout.ms). If the time runs out, uncommitted records are read again later, and the group waits for
@@ -194,8 +199,12 @@ class Consumer(Generic[K, V]):
         if self._open and self._coordinator is not None:
             self._coordinator.refuse_in_listener("close()")
         was_open, self._closed = self._open and not self._closed, True
-        if not was_open:
-            return
+        if was_open:
+            await self._closing.run(lambda: self._close_parts(closer, commit, timeout_s))
+        else:
+            await self._closing.wait(timeout_s)
+
+    async def _close_parts(self, closer: Caller, commit: bool, timeout_s: float | None) -> None:
         self._awake.set()
         self._take_back_unprocessed(closer)
         usual_s = min(self._api_timeout_s, self.config.request_timeout_ms / 1000)

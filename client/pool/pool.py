@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, NamedTuple, Self, Unpack
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cancellation import ClosingBound, grace_s
+from ..closing import Closing
 from ..config import ConsumerConfig
 from ..errors import ConfigError, IllegalStateError
 from ..keywords import PoolKeywords
@@ -150,6 +151,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
         self._waiting = WaitingLine(max_waiting, max_wait_s)
         self._tasks: set[asyncio.Task[None]] = set()
         self._open = self._was_closed = False
+        self._closing = Closing("the pool")
 
     # -- life
 
@@ -166,16 +168,20 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
     async def close(self, timeout_s: float | None = None) -> None:
         """Abort open transactions, close all producers, and give the suffixes back.
 
-        If the brokers do not respond within `timeout_s` (default: max.block.ms), open transactions end when they time
-        out, and the suffixes become free when the session times out. If the call is cancelled, it waits for
-        cancel.grace.ms more at most.
+        If the brokers do not respond within `timeout_s` (default: max.block.ms), open transactions end with their own
+        timeout, and the suffixes become free with the session timeout. If the call is cancelled, it waits for
+        cancel.grace.ms more at most. A call that comes while another one closes the pool waits for it, and raises
+        KafkaTimeoutError if that takes longer than `timeout_s`.
         """
         if timeout_s is not None:
             timeout_s = duration_of(timeout_s, "timeout_s")
-        if not self._open:
-            self._was_closed = True
-            return
-        self._open, self._was_closed = False, True
+        was_open, self._open, self._was_closed = self._open, False, True
+        if was_open:
+            await self._closing.run(lambda: self._close(timeout_s))
+        else:
+            await self._closing.wait(timeout_s)
+
+    async def _close(self, timeout_s: float | None) -> None:
         self._waiting.close(IllegalStateError("the pool is closed"))
         bound = ClosingBound(self._producer_config, self._max_block_s if timeout_s is None else timeout_s)
         tasks = {self._renewing, *self._tasks}

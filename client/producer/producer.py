@@ -18,6 +18,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cancellation import grace_s
+from ..closing import Closing
 from ..cluster import Cluster
 from ..config import ProducerConfig
 from ..errors import (
@@ -91,6 +92,7 @@ class Producer(Generic[SentK, SentV]):
         self._transactions: Transactions | None = None
         self._started = False
         self._open = False
+        self._closing = Closing("the producer")
         self._was_closed = False
         self._broken: FatalError | None = None
         """The failure of an internal part after which the producer cannot send any more, or None."""
@@ -140,15 +142,23 @@ class Producer(Generic[SentK, SentV]):
         Raises the first failure of a delivery that the program did not await. Records that are not acknowledged within
         `timeout_s` (default: delivery.timeout.ms) fail. A transaction that is undecided by then is left to its
         coordinator, which aborts it after transaction.timeout.ms. If a cancellation ends the `async with` block,
-        closing waits for cancel.grace.ms at most. Safe to call twice.
+        closing waits for cancel.grace.ms at most.
+
+        Safe to call twice. A call that comes while another one closes the producer waits for it, and raises the same
+        failure. Raises KafkaTimeoutError if that takes longer than `timeout_s`.
         """
         if timeout_s is not None:
             timeout_s = duration_of(timeout_s, "timeout_s")
-        if not self._open:
-            self._was_closed = True
-            return
-        self._open = self._placement.open = False
         self._was_closed = True
+        if self._open:
+            self._open = self._placement.open = False
+            await self._closing.run(lambda: self._close(timeout_s))
+        elif self._closing.is_under_way:
+            await self._closing.wait(timeout_s)
+            if self._transactions is None:  # a call that was cancelled has raised no failure
+                self._raise_failure(self._accumulator.unobserved_failures)
+
+    async def _close(self, timeout_s: float | None) -> None:
         try:
             if self._transactions is not None:
                 await self._transactions.abandon(timeout_s)

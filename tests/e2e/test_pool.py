@@ -458,3 +458,17 @@ async def test_a_task_that_lives_long_does_not_keep_its_former_loans(bootstrap: 
         del producer
         gc.collect()
         assert len(loans) == 0
+
+
+async def test_a_second_close_waits_for_the_first(bootstrap: str, prefix: str, topic: str) -> None:
+    async with FaultProxy(bootstrap) as proxy, asyncio.timeout(WAIT_S):
+        pool = pool_of(proxy.address, prefix, size=1, exclusive=True)
+        await pool.start()
+        producer = await pool.take()
+        await producer.transaction().__aenter__()
+        proxy.hold(EndTxnRequest, 0.3, times=1)
+        first = asyncio.create_task(pool.close())
+        await asyncio.sleep(0)
+        await pool.close()
+        assert not pool._loans
+        await first

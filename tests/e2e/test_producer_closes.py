@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from oncelog import Admin, KafkaError, Producer
-from oncelog.client.errors import CommitUnknownError, IllegalStateError
+from oncelog.client.errors import CommitUnknownError, ErrorCode, IllegalStateError, KafkaTimeoutError
 from oncelog.protocol.messages.end_txn import EndTxnRequest
 from oncelog.protocol.messages.metadata import MetadataRequest
 from oncelog.protocol.messages.produce import ProduceRequest
@@ -119,3 +119,51 @@ async def test_who_waits_for_a_broker_when_the_producer_is_closed_is_told_so(
     await producer.close()
     with pytest.raises(IllegalStateError, match="closed"):  # and not CancelledError: nobody has cancelled it
         await initialising
+
+
+async def test_a_second_close_waits_until_the_first_has_sent_the_records(
+    bootstrap: str, proxy: FaultProxy, fresh_name: Fresh
+) -> None:
+    topic = make_topic(bootstrap, fresh_name("topic"))
+    producer = Producer(bootstrap_servers=proxy.address)
+    await producer.start()
+    await producer.send(topic, b"0")
+    proxy.hold(ProduceRequest, 0.5, times=1)
+    delivery = producer.send(topic, b"1")
+    first = asyncio.create_task(producer.close())
+    await asyncio.sleep(0)
+    await producer.close()
+    assert delivery.result().offset == 1
+    await first
+    await producer.close()
+
+
+async def test_closes_at_the_same_time_raise_the_same_failure(bootstrap: str, fresh_name: Fresh) -> None:
+    topic = fresh_name("topic")
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topic(topic, 1, configs={"max.message.bytes": "500"})
+    producer = Producer(bootstrap_servers=bootstrap, linger_ms=60_000)
+    await producer.start()
+    await producer.partitions_for(topic)
+    producer.send(topic, b"x" * 5000)
+    failures = await asyncio.gather(*(producer.close() for _ in range(3)), return_exceptions=True)
+    assert [getattr(failure, "code", None) for failure in failures] == [ErrorCode.MESSAGE_TOO_LARGE] * 3
+
+
+async def test_a_close_that_waits_for_another_has_its_own_timeout(
+    bootstrap: str, proxy: FaultProxy, fresh_name: Fresh
+) -> None:
+    topic = make_topic(bootstrap, fresh_name("topic"))
+    producer = Producer(bootstrap_servers=proxy.address)
+    await producer.start()
+    await producer.send(topic, b"0")
+    proxy.hold(ProduceRequest, 3.0, times=10)
+    producer.send(topic, b"1")
+    first = asyncio.create_task(producer.close())
+    await asyncio.sleep(0)
+    with pytest.raises(KafkaTimeoutError, match="still being closed"):
+        await producer.close(timeout_s=0.01)
+    first.cancel()
+    with pytest.raises(KafkaError, match="closed"):
+        await producer.close()
+    assert first.cancelled()

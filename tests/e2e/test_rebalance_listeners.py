@@ -227,3 +227,23 @@ async def test_a_call_in_a_task_that_the_listener_waits_for_is_refused(bootstrap
             await anext(consumer)
         assert (await anext(consumer)).topic == topic
         await consumer.close()
+
+
+async def test_a_second_close_waits_for_the_first_but_not_in_its_listener(bootstrap: str, fresh_name: Names) -> None:
+    class Closes(Slow):
+        async def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+            await super().on_partitions_revoked(partitions)
+            await consumer.close()
+
+    listener = Closes()
+    consumer, _ = await member(bootstrap, fresh_name, listener)
+    async with asyncio.timeout(WAIT_S):
+        await anext(consumer)
+        first = asyncio.create_task(consumer.close())
+        await listener.begun.wait()
+        second = asyncio.create_task(consumer.close())
+        await asyncio.sleep(0)
+        assert not second.done()
+        listener.may.set()
+        await second
+        await first

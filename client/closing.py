@@ -1,0 +1,62 @@
+"""`Closing`: one call closes a client, and calls that come while it runs wait for it and have its outcome.
+
+If they returned at once, the program could end before the first call has sent the last records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
+from typing import Any, Final
+
+from ..protocol.errors import ErrorCode, KafkaError
+from .errors import KafkaTimeoutError, copy_of
+
+_INSIDE: Final[ContextVar[tuple[Closing, ...]]] = ContextVar("inside of closing", default=())
+"""The closing calls that wait for this context: a rebalance listener, for example, must not wait for such a call."""
+
+
+class Closing:
+    """The call that closes a client. `what` names the client in messages."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._under_way: asyncio.Future[KafkaError | None] | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a call is closing the client now."""
+        return self._under_way is not None
+
+    async def run(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Close the client with `close`, as the first call."""
+        self._under_way = under_way = asyncio.get_running_loop().create_future()
+        token = _INSIDE.set((*_INSIDE.get(), self))
+        outcome: KafkaError | None = None
+        try:
+            await close()
+        except KafkaError as error:
+            outcome = error
+            raise
+        finally:
+            _INSIDE.reset(token)
+            self._under_way = None
+            under_way.set_result(outcome)
+
+    async def wait(self, timeout_s: float | None) -> None:
+        """Wait until the call under way has closed the client, and raise its KafkaError, if any. Returns at once in a
+        function that this call waits for.
+
+        Raises KafkaTimeoutError after `timeout_s` seconds (None: waits without a limit).
+        """
+        under_way = self._under_way
+        if under_way is None or self in _INSIDE.get():
+            return
+        await asyncio.wait({under_way}, timeout=timeout_s)
+        if not under_way.done():
+            raise KafkaTimeoutError(
+                ErrorCode.REQUEST_TIMED_OUT, f"{self._what} is still being closed by another call after {timeout_s} s"
+            )
+        if (error := under_way.result()) is not None:
+            raise copy_of(error) from error
