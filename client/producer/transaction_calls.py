@@ -255,6 +255,11 @@ class TransactionCalls:
             self._undecided(committed, lost)
             raise
         except KafkaError as error:
+            if committed and error.code is ErrorCode.TRANSACTION_ABORTABLE and isinstance(error, AbortableError):
+                # Only an open transaction is refused so, which means that no earlier EndTxn has decided it.
+                manager.current.may_be_committed = False
+                manager.commit_refused(error)
+                raise
             if committed and lost.answers:
                 can_ask = manager.state is not State.FATAL_ERROR and not isinstance(error, IllegalStateError)
                 self._undecided(committed, lost)

@@ -71,6 +71,38 @@ def test_partitions_are_added_although_the_task_that_adds_them_is_cancelled_befo
     run(test, 1)
 
 
+@pytest.mark.parametrize("repeated_by", ["the client", "the program"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_commit_that_the_coordinator_refuses_after_a_lost_response_can_be_aborted(
+    version: int, repeated_by: str
+) -> None:
+    async def test(world: World) -> None:
+        world.manager.started = True
+        transaction = world.manager.current
+        committing = asyncio.create_task(world.transactions.commit())
+        _, answer = await world.cluster.next(EndTxnRequest)
+        if repeated_by == "the program":
+            world.cluster.away = True
+        answer.set_exception(LOST)
+        if repeated_by == "the program":
+            with pytest.raises(CommitUnknownError):
+                await committing
+            world.cluster.away = False
+            committing = asyncio.create_task(world.transactions.commit())
+        # The broker refuses so only while the transaction is open.
+        await world.cluster.answer(EndTxnRequest, EndTxnResponse(error_code=ErrorCode.TRANSACTION_ABORTABLE))
+        with pytest.raises(AbortableError):
+            await committing
+        assert not transaction.may_be_committed
+        aborting = asyncio.create_task(world.transactions.abort())
+        request = await world.cluster.answer(EndTxnRequest, EndTxnResponse(producer_id=7, producer_epoch=1))
+        assert not request.committed
+        await aborting
+        assert world.manager.state is State.READY
+
+    run(test, version)
+
+
 EVENTS: dict[str, Callable[[World], object]] = {
     "a request fails": lambda world: world.manager.fail_abortable(ErrorCode.UNKNOWN_MEMBER_ID),
     "a batch fails": lambda world: world.manager.batch_failed(ErrorCode.INVALID_RECORD, "bad"),
