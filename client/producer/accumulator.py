@@ -24,6 +24,7 @@ from ...protocol.batch_builder import BatchBuilder, record_size
 from ...protocol.batch_header import HEADER_SIZE
 from ...protocol.compression import Compression
 from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.record_walk import RecordLimits
 from ...protocol.records import Headers, decode_batch, next_sequence, read_batch_header
 from ...protocol.schema import NO_UUID
 from ..config import ProducerConfig
@@ -474,7 +475,9 @@ class RecordAccumulator:
         if topic is not None:
             topic.ratio = 1.0
             topic.batch_size = min(topic.batch_size, len(batch.payload) // 2)
-        records = decode_batch(batch.payload, 0, read_batch_header(batch.payload))
+        size = batch.builder.size  # each record and each header takes at least a byte
+        limits = RecordLimits(size, size, size)
+        records = decode_batch(batch.payload, 0, read_batch_header(batch.payload), limits=limits)
         half = len(records) // 2
         parts: list[tuple[int, ProducerBatch]] = []
         for first, chosen in ((0, records[:half]), (half, records[half:])):

@@ -10,6 +10,7 @@ from oncelog.client.metadata import PartitionMetadata, TopicMetadata
 from oncelog.client.producer.accumulator import COMPRESSED_AT_ONCE, INITIAL_SIZE, RecordAccumulator, TopicQueues
 from oncelog.client.producer.batch import ProducerBatch
 from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.record_walk import MAX_BATCH_OBJECTS, MAX_RECORD_HEADERS
 
 TIMESTAMP = 1_700_000_000_000
 
@@ -139,3 +140,14 @@ def test_batches_of_a_topic_stay_below_the_size_that_its_broker_has_refused() ->
     made.split(halved)
     filled(made, topic, bytes(1000))
     assert 31_000 < filled(made, topic, bytes(1000)).builder.size <= 32_768
+
+
+def test_a_batch_with_more_records_and_headers_than_a_reader_accepts_can_be_split() -> None:
+    made, topic = accumulator(batch_size=16_000_000, max_request_size=16_000_000)
+    headers = (("", None),) * (MAX_RECORD_HEADERS + 1)
+    for _ in range(MAX_BATCH_OBJECTS // MAX_RECORD_HEADERS + 1):
+        assert made.append(topic, 0, TIMESTAMP, None, b"", headers) is not None
+    (batch,) = topic.queues[0].waiting
+    batch.encode(transactional=False)
+    first, second = made.split(batch)
+    assert first.record_count + second.record_count == batch.record_count
