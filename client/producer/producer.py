@@ -335,7 +335,8 @@ class Producer(Generic[SentK, SentV]):
         If the broker does not support this fencing by partitions, the group coordinator fences by member and generation
         instead (KIP-447) or, with consumer.group.aware.transaction=require, UnsupportedVersionError is raised. Raises
         ConfigError if the fallback needs a member id or a transactional.id that is missing. Raises
-        IllegalGenerationError for an outdated assignment; initialise the producer again before you use it.
+        IllegalGenerationError for an outdated assignment; initialise the producer again before you use it. Raises the
+        failure of a record that was sent before the producer became transactional, if the program did not await it.
         """
         if self._transactions is None and (assignment is not None or group_id is not None):
             self._become_transactional()
@@ -413,6 +414,7 @@ class Producer(Generic[SentK, SentV]):
             raise ConfigError("enable.idempotence", "false is not possible with transactions: leave the setting out")
         if self._accumulator.incomplete or any(one.unplaced for one in self._accumulator.topics.values()):
             raise IllegalStateError("init_transactions is not possible while records are on their way: flush() first")
+        self._raise_failure(self._accumulator.unobserved_failures)  # the initialisation would forget them
         self._transactions = Transactions(self.config, self._cluster, self._accumulator, self._spawn)
         self._sender.use_transaction(self._transactions.manager)
         self._transactions.use(self._sender)

@@ -389,3 +389,20 @@ async def test_a_group_lives_through_a_change_of_the_brokers_level(tmp_path: Pat
                 await one.copy()
             assert one.producer.group_aware == (level == "4.1")
         assert sorted(values(broker.address, target)) == expected
+
+
+@pytest.mark.oncelog_only(reason="needs a transactional id that the broker assigns")
+async def test_a_producer_that_becomes_transactional_forgets_no_earlier_failure(
+    bootstrap: str, fresh_name: Fresh
+) -> None:
+    topic = fresh_name("topic")
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topic(topic, 1, configs={"max.message.bytes": "500"})
+    async with Producer(bootstrap_servers=bootstrap, **FAST) as producer, asyncio.timeout(WAIT_S):
+        delivery = producer.send(topic, bytes(5000))
+        while not delivery.done():
+            await asyncio.sleep(0.01)
+        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+            await producer.init_transactions(group_id=fresh_name("group"))
+        await producer.init_transactions(group_id=fresh_name("group"))
+        assert producer.ready
