@@ -398,6 +398,7 @@ class RecordAccumulator:
         finally:
             if entry in self._room_waiters:
                 self._room_waiters.remove(entry)
+                self._free_room()  # the next task may need less
         return entry[0]
 
     def end_turn(self, promised: int) -> None:

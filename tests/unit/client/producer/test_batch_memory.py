@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -151,3 +152,14 @@ def test_a_batch_with_more_records_and_headers_than_a_reader_accepts_can_be_spli
     batch.encode(transactional=False)
     first, second = made.split(batch)
     assert first.record_count + second.record_count == batch.record_count
+
+
+async def test_a_task_that_gives_up_waiting_for_memory_lets_the_next_one_have_it() -> None:
+    made, topic = accumulator(buffer_memory=100_000)
+    assert made.append(topic, 0, TIMESTAMP, None, bytes(60_000), ()) is not None
+    first, second = asyncio.create_task(made.room(90_000)), asyncio.create_task(made.room(1000))
+    await asyncio.sleep(0)
+    first.cancel()
+    async with asyncio.timeout(10):
+        made.end_turn(await second)
+    assert first.cancelled()
