@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ...protocol.batch_builder import record_size
 from ...protocol.errors import ErrorCode, KafkaError
@@ -27,9 +28,17 @@ from .batch import Delivery
 from .partitioner import partition_for_key
 from .record_values import are_plain_headers, bytes_of, headers_of, record_of, timestamp_of
 from .transaction_lifecycle import Transactions
+from .transaction_manager import BegunTransaction
 from .transaction_state import State
 
 log = logging.getLogger(__name__)
+
+
+class _LookUp(NamedTuple):
+    """The look-up of a topic, and the transaction that began it; None without transactions."""
+
+    task: asyncio.Task[KafkaError | None]
+    transaction: BegunTransaction | None
 
 
 class RecordPlacement:
@@ -45,7 +54,7 @@ class RecordPlacement:
         self._max_block_s = config.max_block_ms / 1000
         self._partitioner = config.partitioner_class
         self._ignore_keys = config.partitioner_ignore_keys
-        self._learning: dict[str, asyncio.Task[KafkaError | None]] = {}
+        self._learning: dict[str, _LookUp] = {}
         self.open = False
         self.transactions: Transactions | None = None
         """The transactions whose rules the records follow, if the producer is transactional."""
@@ -205,16 +214,22 @@ class RecordPlacement:
 
     def _learn(self, topic: str) -> asyncio.Task[KafkaError | None]:
         """Return the task that looks up a topic's partitions and then places the records that wait for them."""
-        task = self._learning.get(topic)
-        if task is None or task.done():  # a task that is done has placed its records
-            task = asyncio.create_task(self._place(topic), name=f"metadata of {topic}")
-            self._learning[topic] = task
-            task.add_done_callback(lambda done: self._learned(topic, done))
+        current = self.transactions.manager.current if self.transactions is not None else None
+        known = self._learning.get(topic)
+        if known is not None and not known.task.done():  # a task that is done has placed its records
+            if known.transaction is current:
+                return known.task
+            known.task.cancel()  # it has less than max.block.ms left for the records of this transaction
+        task = asyncio.create_task(self._place(topic), name=f"metadata of {topic}")
+        self._learning[topic] = _LookUp(task, current)
+        task.add_done_callback(lambda done: self._learned(topic, done))
         return task
 
     def _learned(self, topic: str, task: asyncio.Task[KafkaError | None]) -> None:
-        if self._learning.get(topic) is task:
-            del self._learning[topic]
+        look_up = self._learning.get(topic)
+        if look_up is None or look_up.task is not task:
+            return  # another look-up has taken its place
+        del self._learning[topic]
         known = self._accumulator.topics.get(topic)
         if task.cancelled() and known is not None and known.unplaced is not None:
             self._learn(topic)  # other code has cancelled the task: closing the producer fails the records first
@@ -263,7 +278,7 @@ class RecordPlacement:
 
     async def close(self) -> None:
         """Cancel the look-ups of topics."""
-        tasks = list(self._learning.values())
+        tasks = [look_up.task for look_up in self._learning.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from oncelog.client.config import ProducerConfig
-from oncelog.client.errors import AuthorizationError, IllegalStateError, error_for
+from oncelog.client.errors import AuthorizationError, IllegalStateError, UnknownTopicError, error_for
 from oncelog.client.metadata import TopicMetadata
 from oncelog.client.producer.placement import RecordPlacement
 from oncelog.client.producer.transaction import Transaction
@@ -162,5 +162,33 @@ def test_a_block_that_is_over_takes_nothing_for_the_next_one() -> None:
             # Nor does leaving the first block once more end the second one.
             await first.__aexit__(None, None, None)
             assert world.manager.state is State.IN_TRANSACTION
+
+    in_world(test, 2)
+
+
+@pytest.mark.parametrize("how", ["send", "enqueue"])
+def test_a_missing_topic_of_an_aborted_transaction_does_not_shorten_the_look_up_of_the_next_one(how: str) -> None:
+    async def topic(name: str, timeout_s: float) -> TopicMetadata:
+        await asyncio.sleep(timeout_s)
+        raise UnknownTopicError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "missing")
+
+    async def test(world: World) -> None:
+        cluster: Any = world.cluster
+        cluster.topic = topic
+        config = ProducerConfig.of({"max.block.ms": 5000, "transactional.id": "x"})
+        placement = RecordPlacement(config, cluster, world.accumulator, lambda: None)
+        placement.open, placement.transactions = True, world.transactions
+        await world.begin()
+        placement.hold("missing", b"1", None, None, None, ())
+        await asyncio.sleep(4)
+        await world.transactions.abort()
+        world.manager.begin()
+        begun = asyncio.get_running_loop().time()
+        record = ("missing", b"2", None, None, None, ())
+        waiting = placement.hold(*record) if how == "send" else placement.append_waiting(*record)
+        with pytest.raises(UnknownTopicError):
+            await waiting
+        assert asyncio.get_running_loop().time() - begun == pytest.approx(5)
+        await placement.close()
 
     in_world(test, 2)
