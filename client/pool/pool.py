@@ -184,13 +184,15 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
     async def _close(self, timeout_s: float | None) -> None:
         self._waiting.close(IllegalStateError("the pool is closed"))
         bound = ClosingBound(self._producer_config, self._max_block_s if timeout_s is None else timeout_s)
-        tasks = {self._renewing, *self._tasks}
         self._renewing.cancel()
         try:
             with bound:
-                await asyncio.wait(tasks, timeout=bound.left_s())
+                await asyncio.wait({self._renewing, *self._tasks}, timeout=bound.left_s())
                 await asyncio.gather(*(_close(producer, bound.left_s()) for producer in self._producers()))
+                # Tasks gave producers back during the first wait. After it, no loan is left.
+                await asyncio.wait({self._renewing, *self._tasks}, timeout=bound.left_s())
         finally:  # even a cancelled close must leave the group, or its member would keep the suffixes forever
+            tasks = {self._renewing, *self._tasks}
             try:
                 for task in tasks:
                     task.cancel()

@@ -13,7 +13,7 @@ import pytest
 from oncelog import Consumer, Producer, ProducerFencedError
 from oncelog.client.errors import CommitUnknownError, ConfigError, IllegalStateError
 from oncelog.client.pool import PooledTransaction, PoolExhaustedError, TransactionalProducerPool
-from oncelog.client.pool.pooled_producer import Loan
+from oncelog.client.pool.pooled_producer import Loan, PooledProducer
 from oncelog.protocol.messages.end_txn import EndTxnRequest
 from support.proxy import FaultProxy
 from support.topics import created_topic
@@ -472,3 +472,34 @@ async def test_a_second_close_waits_for_the_first(bootstrap: str, prefix: str, t
         await pool.close()
         assert not pool._loans
         await first
+
+
+async def test_closing_waits_for_the_abort_of_a_producer_that_is_given_back_meanwhile(
+    bootstrap: str, prefix: str, topic: str
+) -> None:
+    async with FaultProxy(bootstrap) as proxy, asyncio.timeout(WAIT_S):
+        pool = pool_of(proxy.address, prefix, size=2, exclusive=True)
+        await pool.start()
+
+        taken: list[PooledProducer[Any, Any]] = []
+
+        async def take() -> None:
+            producer = await pool.take()
+            transaction = await producer.transaction().__aenter__()
+            await transaction.send(topic, b"value")
+            taken.append(producer)
+            await asyncio.Event().wait()
+
+        tasks = [asyncio.create_task(take()) for _ in range(2)]
+        while len(taken) < 2:
+            await asyncio.sleep(0.01)
+        proxy.hold(EndTxnRequest, 0.3)
+        proxy.hold(EndTxnRequest, 1.0)
+        taken[0].give_back()
+        closing = asyncio.create_task(pool.close())
+        await asyncio.sleep(0)
+        taken[1].give_back()
+        await closing
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("settle ")]
+        for task in tasks:
+            task.cancel()
