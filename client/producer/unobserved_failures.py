@@ -7,6 +7,7 @@ the last one may be newer than a `flush` that is about to raise the first one.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Iterator
 
@@ -17,6 +18,9 @@ from .batch import Outcome
 class UnobservedFailures:
     """The failed outcomes, until the program has received the failure of each of their records. Those without
     deliveries come first, then the others, oldest first.
+
+    A thread of the program may drop a delivery at any moment (`oncelog.sync`), even while another method runs.
+    So each change of a collection is a single step, and no collection is replaced.
     """
 
     def __init__(self) -> None:
@@ -38,7 +42,8 @@ class UnobservedFailures:
     def discard(self, outcome: Outcome) -> None:
         """Remove an outcome whose failures the program has received."""
         self._errors.pop(weakref.ref(outcome), None)
-        self._undeliverable = [kept for kept in self._undeliverable if kept is not outcome]
+        with contextlib.suppress(ValueError):
+            self._undeliverable.remove(outcome)
 
     def clear(self) -> None:
         """Remove all failures."""
@@ -46,9 +51,10 @@ class UnobservedFailures:
         self._undeliverable.clear()
 
     def _dropped(self, reference: weakref.ref[Outcome]) -> None:
-        error = self._errors.pop(reference, None)
+        error = self._errors.get(reference)
         if error is not None:
             self._undeliverable[1:] = [_Undeliverable(error)]
+            self._errors.pop(reference, None)
 
 
 class _Undeliverable(Outcome):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
+from types import FrameType
+from typing import Any
 
 import pytest
 from oncelog.client.config import ProducerConfig
 from oncelog.client.errors import KafkaError, KafkaTimeoutError
 from oncelog.client.producer.accumulator import RecordAccumulator
-from oncelog.client.producer.batch import Delivery
+from oncelog.client.producer.batch import Delivery, Outcome
 from oncelog.client.producer.record_values import RecordValues
 from oncelog.client.producer.unobserved_failures import UnobservedFailures, _Undeliverable
 from oncelog.protocol.errors import ErrorCode
@@ -160,3 +163,41 @@ def test_failures_that_the_program_has_received_are_not_kept() -> None:
         assert not producer.accumulator.unobserved_failures
 
     run(test, Fate.INVALID)
+
+
+def dropping_at(instruction: int, dropped: list[Outcome]) -> Callable[[FrameType, str, Any], Any]:
+    """Return a trace function that drops the outcomes before the given instruction, as another thread can."""
+    left = instruction
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left == 0:
+                sys.settrace(None)
+                dropped.clear()
+        return trace
+
+    return trace
+
+
+def test_a_failure_is_kept_although_another_thread_drops_its_delivery_at_any_instruction() -> None:
+    """Deliveries of oncelog.sync belong to the threads of the program, which may drop one during `discard`."""
+    error = KafkaError(ErrorCode.INVALID_RECORD, "a record was refused")
+    for instruction in range(1, 200):
+        failures = UnobservedFailures()
+        received = _Undeliverable(error)
+        dropped: list[Outcome] = [_Undeliverable(error)]
+        failures.add(received, error)
+        failures.add(dropped[0], error)
+        sys.settrace(dropping_at(instruction, dropped))
+        try:
+            failures.discard(received)
+        finally:
+            sys.settrace(None)
+        if dropped:
+            assert instruction > 5, "a delivery was dropped during the call"
+            return
+        assert len(failures) == 1
+    pytest.fail("the call needs more instructions than the test tries")
