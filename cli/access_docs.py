@@ -17,8 +17,8 @@ from ..protocol.documentation import table
 _PAGE: Final = """\
 # Permissions of each API
 
-With [access control](../how-to/acls.md), a request needs the permissions in this table. They are those of Apache
-Kafka. The broker enforces the same table from which this page is made. Super users need no permission.
+With [access control](../how-to/acls.md), a request needs the permissions in this table. They are the same as in Apache
+Kafka. The table is generated from the rules that the broker enforces. Super users need no permission.
 
 A permission is an operation on a resource. Read, Write, Delete and Alter include Describe, and AlterConfigs includes
 DescribeConfigs. If a permission is missing for some items of a request, the other items are executed, unless the table
@@ -30,7 +30,7 @@ Every client may send {open_to_all}, without any permission. An API that is not 
 
 ## The extension
 
-The [extension](extension.md) adds fields to requests of Kafka. These fields need the following permissions:
+The [extension](extension.md) adds fields to Kafka's requests. These fields need the following permissions:
 
 | field | permissions |
 |---|---|

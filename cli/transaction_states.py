@@ -14,7 +14,7 @@ STATES: Final[Mapping[str, str]] = MappingProxyType(
         "PrepareAbort": "The abort is decided and final. Its markers are being written to the partitions.",
         "CompleteCommit": "The last transaction is committed, and visible everywhere. No transaction is open.",
         "CompleteAbort": "The last transaction is aborted, and its records are invisible. No transaction is open.",
-        "Dead": "The id was not used for transactional.id.expiration.ms and is being deleted.",
+        "Dead": "The id has not been used for transactional.id.expiration.ms and is being deleted.",
         "PrepareEpochFence": "A producer is being fenced, and its transaction will be aborted (Apache Kafka only).",
     }
 )

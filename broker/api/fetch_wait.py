@@ -61,7 +61,7 @@ class FetchWait:
             log.add_listener(self._advanced)
 
     def unwatch(self, count: int) -> int:
-        """Stop watching `count` of the logs, or all if there are fewer; return the number of these logs."""
+        """Stop watching `count` of the logs, or all if there are fewer. Return how many were watched until now."""
         count = min(count, len(self.logs))
         for _ in range(count):
             self.logs.pop().remove_listener(self._advanced)

@@ -149,7 +149,7 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
         inside(
             _O.DESCRIBE,
             _T.GROUP,
-            "each group, including for its producers (key type 64 of the extension)",
+            "each group, also with key type 64 (extension)",
             "the key gets GROUP_AUTHORIZATION_FAILED",
         ),
         inside(
@@ -216,7 +216,7 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
             _O.DESCRIBE,
             _T.TOPIC,
             "each topic",
-            f"of a named topic, {_PARTITIONS_OF_TOPIC}; a request for all topics leaves it out",
+            f"if the request names it, {_PARTITIONS_OF_TOPIC}; a request for all topics leaves it out",
         ),
     ),
     "OffsetDelete": (whole(_O.DELETE, _T.GROUP, "group_id"), each(_O.READ, _T.TOPIC, "topics.name")),

@@ -172,7 +172,7 @@ async def _add_all(context: RequestContext, request: AddPartitionsToTxnRequest) 
 
 
 def _counted(context: RequestContext, request: AddPartitionsToTxnRequest) -> Steps[None]:
-    """Count the response's rows before any partition is registered, so that an oversized request has no effect."""
+    """Count the response's rows. Raises if there are too many, before any partition is registered."""
     for transaction in request.transactions:
         for topic in transaction.topics:
             context.rows(len(topic.partitions))

@@ -94,7 +94,7 @@ def _load(
     """Return the aborted transactions of `segment`, and whether they come from its index file.
 
     If the index file is damaged, rebuild the transactions from `sources`, which are all segments up to this one. This
-    changes nothing in `segment` and may be called in any thread. Raises CorruptLog, OSError.
+    changes nothing in `segment` and may be called from any thread. Raises CorruptLog and OSError.
     """
     try:
         return segment.read_aborted(), True

@@ -179,8 +179,8 @@ class Cleaner:
 
         `force` ignores this ratio. Also return None if the log has failed, or while a replacement of segments is
         unfinished, because a new segment still has the `.swap` suffix. May roll the active segment
-        (max.compaction.lag.ms). Raises NotAtHand if an index must be loaded in a thread first; raises KafkaError,
-        CorruptLog, OSError.
+        (max.compaction.lag.ms). Raises NotAtHand if an index must be loaded in a thread first. Also raises KafkaError,
+        CorruptLog and OSError.
         """
         if any(other is log for other, _ in self._unfinished):
             return None

@@ -65,7 +65,7 @@ class DataDirectory:
     def open(self) -> None:
         """Create the directory if it is missing, lock it, and read or write `meta.properties`.
 
-        Raises DataDirectoryError if the directory cannot be used; raises OSError.
+        Raises DataDirectoryError if the directory cannot be used, and OSError if the file system fails.
         """
         self._make()
         self._lock = self._fs.lock(self.path, LOCK)
@@ -169,7 +169,9 @@ class DataDirectory:
                 f"{path} has no {_LEVEL}, so the directory was not created by oncelog. Choose another directory"
             )
         if int(level) < 1:
-            raise DataDirectoryError(f"{path} has the invalid {_LEVEL}={level}. Restore the file from a backup")
+            raise DataDirectoryError(
+                f"{path} contains an invalid value: {_LEVEL}={level}. Restore the file from a backup"
+            )
         if int(level) > JOURNAL_LEVEL:
             raise DataDirectoryError(
                 f"{self.path} has format level {level}, but this release supports only levels up to"

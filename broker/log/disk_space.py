@@ -93,11 +93,12 @@ class DiskSpace:
                     directory=self._directory,
                     kept_bytes=kept,
                     setting=setting,
-                    remedy="free space on this disk; a running broker then resumes writing by itself",
+                    remedy="free space on this disk; a running broker then resumes writing automatically",
                 )
             raise storage_error(
                 f"the disk of {self._directory} is full except for {setting} = {kept} bytes, which are kept for"
-                " transactions in progress; free space on this disk; a running broker then resumes writing by itself"
+                " transactions in progress; free space on this disk; a running broker then resumes writing"
+                " automatically"
             )
         if setting in self._full:
             self._full.discard(setting)

@@ -477,7 +477,7 @@ class LogFlusher:
             logger.warning(
                 "flush waits for the system",
                 error=str(error),
-                remedy="free space on the disk, or raise the limit of open files; the broker then resumes by itself",
+                remedy="free space on the disk, or raise the limit of open files; then the broker continues",
             )
         if self._retry is None:
             self._retry = self._loop.call_later(RETRY_S, self._flush_postponed)

@@ -3,7 +3,7 @@
 This module defines the order of the steps, each of which may be repeated after a crash:
 
 1. `read_journal` reads all journal files. An entry is used unless a later void invalidates it. The last batch of the
-   journal may be torn; then it was never acknowledged.
+   journal may be torn. In that case, it was never acknowledged.
 2. `drop_needless` drops the entries below the recovery points, whose records are on disk in the files of their
    partitions. It also drops each entry whose mark differs from that of its segment: the segment then belongs to a later
    partition of the same name.

@@ -292,7 +292,7 @@ class Logs(Protocol):
         """Drop a lost partition from `lost` because its topic no longer exists."""
 
     def note_stray(self, key: TopicPartition) -> None:
-        """Note that the partition belongs to no topic. Its directory may be missing after a clean stop."""
+        """Record that the partition belongs to no topic. Its directory may be missing after a clean stop."""
 
     def holdings(self, besides: TopicPartition) -> str | None:
         """Return the name of a partition other than `besides` that is or was stored, or None."""

@@ -482,9 +482,9 @@ class LogManager:
         self._drop_recovery_points({key})
 
     def note_stray(self, key: TopicPartition) -> None:
-        """Note that the partition belongs to no topic, so that its directory may be moved away after a clean stop.
+        """Record that the partition belongs to no topic, so that its directory may be moved away after a clean stop.
 
-        A clean stop then writes no recovery point for it. With a recovery point, it would count as lost.
+        A clean stop then writes no recovery point for the partition. With one, a moved directory would count as lost.
         """
         self._strays.add(key)
 
@@ -565,7 +565,7 @@ class LogManager:
         return 0
 
     def _look(self) -> None:
-        """Update the free space, check that the directory is still in place, and repeat failed background work."""
+        """Update the free space, check that the directory is still in place, and retry failed background work."""
         self._disk_space.refresh()
         if not self.directory.in_place():
             self._fail_directory(OSError(errno.ENOENT, "it was removed, or replaced by another directory", self.path))

@@ -129,8 +129,8 @@ class LogReader:
         """Return whole batches of a segment from byte `start` on, within `max_bytes`, and the offset after them.
 
         Return None if the segment has no batch below offset `limit`. The result has no batches if the first batch is
-        larger than `max_bytes`. Raises BrokenBatch, also if the offset of the first batch does not belong to the
-        segment; raises NotAtHand, OSError.
+        larger than `max_bytes`. Raises BrokenBatch, NotAtHand and OSError. A first batch whose offset does not
+        belong to the segment counts as broken.
         """
         segment_end = self._segments.end_offset(segment, end_offset)
         if limit >= segment_end:

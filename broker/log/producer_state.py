@@ -35,12 +35,12 @@ class BatchMetadata(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """The sequence of the first record; -1 if the batch has no sequence."""
+        """The sequence of the batch's first record; -1 if the batch has no sequence."""
         return (self.last_sequence - self.offset_delta) & MAX_SEQUENCE if self.last_sequence >= 0 else -1
 
     @property
     def first_offset(self) -> int:
-        """The offset of the first record."""
+        """The offset of the batch's first record."""
         return self.last_offset - self.offset_delta
 
 

@@ -40,7 +40,7 @@ def inspect(directory: str, fs: FileSystem) -> list[Damage]:
     """Read every partition of a data directory, verify all checksums, and return the damage found. Changes nothing.
 
     Records that only the journal has are not treated as lost: the next start redoes them. Raises DataDirectoryError if
-    `directory` is in use or is not a data directory; raises OSError.
+    `directory` is in use or is not a data directory, and OSError if a file cannot be read.
     """
     data = DataDirectory(directory, fs, SystemRandomIds(), 1)
     data.open()

@@ -324,9 +324,9 @@ class LogSegment:
         return not self._fs.exists(path) or self._fs.file_size(path) <= _LARGE_TXN_INDEX
 
     def read_aborted(self) -> AbortedIndex:
-        """Read and return the transaction index. This changes nothing in the segment and may be called in any thread.
+        """Read and return the transaction index. This changes nothing in the segment and may be called from any thread.
 
-        Raises CorruptIndex if the file is damaged; raises OSError.
+        Raises CorruptIndex if the file is damaged, and OSError if it cannot be read.
         """
         content = self._index_file(TXN_INDEX)
         if self._fs.exists(self.path(CHECKSUMS)):
@@ -349,8 +349,8 @@ class LogSegment:
 
         Only segments of Apache Kafka have indexes without a `.checksums` file. If a crash leaves incomplete index
         files, they must not look like Kafka's: with a missing transaction index, readers would see aborted records. May
-        be called in any thread. The files may belong to another log by then; an empty `.checksums` file then only makes
-        that log rebuild its indexes.
+        be called from any thread. The files may belong to another log by then. In that case, an empty `.checksums` file
+        only makes that log rebuild its indexes.
         """
         path = self.path(CHECKSUMS)
         if self._fs.exists(path):
@@ -414,7 +414,7 @@ class LogSegment:
     def read_indexes(self, file: File) -> SegmentIndexes:
         """Read the offset and time index from their files, or rebuild them from the `.log` if the files are damaged.
 
-        This changes nothing in the segment object and may be called in any thread. Raises BrokenBatch, OSError.
+        This changes nothing in the segment object and may be called from any thread. Raises BrokenBatch and OSError.
         """
         try:
             offsets, times, _ = self._read_index_files(self.size)

@@ -71,7 +71,8 @@ METRICS: Final = (
         INITIALISATIONS,
         Kind.COUNTER,
         ("kind",),
-        "InitProducerId requests with a transactional id, by kind: `new` or `recovered`.",
+        "InitProducerId requests with a transactional id, by kind: `new` (a new instance) or `recovered` (the"
+        " producer raised its own epoch).",
     ),
     Metric(
         REFUSED,
@@ -87,7 +88,7 @@ METRICS: Final = (
         " (answered with CONCURRENT_TRANSACTIONS) or `closed` (the connection was closed).",
     ),
     Metric(PARKED, Kind.GAUGE, (), "Requests that currently wait for the end of a previous transaction."),
-    Metric(EXPIRED, Kind.COUNTER, (), "Transactional ids forgotten after transactional.id.expiration.ms."),
+    Metric(EXPIRED, Kind.COUNTER, (), "Transactional ids deleted after transactional.id.expiration.ms without use."),
     Metric(KNOWN_IDS, Kind.GAUGE, (), "Transactional ids that the broker knows."),
     Metric(CLAIMS_MADE, Kind.COUNTER, (), "Group-aware InitProducerId requests that claimed their partitions."),
     Metric(
@@ -101,13 +102,14 @@ METRICS: Final = (
         PARKED_IN_GROUPS,
         Kind.GAUGE,
         (),
-        "Group-aware InitProducerId requests that currently wait for other requests or fences of their group.",
+        "Group-aware InitProducerId requests that currently wait for other requests of their group, or until its"
+        " producers are fenced.",
     ),
     Metric(
         OLDEST_FLUSH,
         Kind.GAUGE,
         (),
-        "The age of the oldest running flush of a log, including waits for space or descriptors; 0 if none runs.",
+        "The age of the oldest running flush of a log, including waits for space or descriptors; 0 if none is running.",
     ),
 )
 """All metrics of the broker."""
@@ -224,27 +226,27 @@ If `metrics.listener` is set to `host:port`, the broker answers `GET /metrics` t
 If the setting is empty, it does not. [TLS and credentials](operations.md#who-may-read-metrics-and-health) can protect
 the metrics.
 
-`GET /health` is answered there with 200, or with 503 and the reason if one of these conditions holds:
+The broker answers `GET /health` there with 200, or with 503 and the reason if one of these conditions holds:
 
 * The data directory has failed.
 * A flush of a log takes longer than `health.flush.max.ms`, because the disk is full or does not respond. With
   `durability=os`, the check reports such a flush, too, although no producer waits for it.
-* The check cannot write and sync a small file, `.health-probe`, in the data directory, or that takes longer than
-  `health.probe.timeout.ms`. In this way, a broker that receives no records also notices a disk that does not respond.
-  At most one probe begins per `health.probe.interval.ms`, and at most one runs at a time; checks in between get its
-  result.
+* The broker cannot write and sync a small file, `.health-probe`, in the data directory within
+  `health.probe.timeout.ms`. This *probe* detects a disk that does not respond even if the broker receives no records.
+  At most one probe begins per `health.probe.interval.ms`, and at most one runs at a time. Checks in between get the
+  result of the last probe.
 * The broker is stopping.
 
-The listener opens when the coordinators have read their logs; until then connections are refused. A broker whose event
-loop is blocked answers late, so give a health check a time limit. Single partitions that are offline or read-only
-do not make a broker unhealthy; the log names them. `oncelog health` checks over Kafka's protocol that the
-broker answers, that its data directory has not failed and that the small write succeeds. It does not check flushes.
+The listener opens when the coordinators have read their logs. Until then, connections are refused. A broker whose
+event loop is blocked answers late, so give a health check a time limit. Single partitions that are offline or read-only
+do not make a broker unhealthy; the log names them. `oncelog health` uses Kafka's protocol. It checks that the broker
+answers, that its data directory has not failed and that the probe succeeds. It does not check flushes.
 
-Each event that a metric counts (a fence, an abort, an expiry, a wait, a refusal) is also a line in the log. The line
+Each event that a metric counts (a fence, an abort, an expiry, a wait, a refusal) also has a line in the log. The line
 contains the reason, the client that caused the event (id and host), the request, and the producer's epochs before and
 after the event.
-Beyond `logging.max.lines.per.second`, lines of one event are suppressed and counted; the metrics still count every
-event. Waits up to 100 ms are normal, and are logged at level debug.
+If one kind of event has more than `logging.max.lines.per.second` lines in a second, the log suppresses and counts the
+others. The metrics still count every event. Waits of up to 100 ms are normal, and are logged at level debug.
 
 | name | kind | labels | meaning |
 |---|---|---|---|

@@ -40,7 +40,7 @@ class Crowding:
 
 
 class CrowdedPool(Protocol):
-    """The part of a pool that `DescriptorRelief` uses. Its methods may be called in any thread."""
+    """The part of a pool that `DescriptorRelief` uses. Its methods may be called from any thread."""
 
     def unsynced(self) -> int:
         """Return the number of files that have unsynced bytes."""

@@ -157,7 +157,7 @@ class DeletedTopics:
         return [*self._offsets.groups(), *self._claims.groups()]
 
     def _removal(self, groups: Iterable[str], find: _Find) -> Steps[dict[str, KafkaError]]:
-        """Remove from these groups the partitions that `find` returns. Return the errors of failures by topic."""
+        """Remove from these groups the partitions that `find` returns. Return the errors by topic."""
         failures: dict[str, KafkaError] = {}
         for group_id in (yield from distinct(groups)):
             removed = 0
