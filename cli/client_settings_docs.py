@@ -52,7 +52,7 @@ and its default for `auto.offset.reset` is `earliest`.
 
 ## Refused
 
-This client refuses the following settings of Kafka's clients, with the reason in the error:
+This client refuses the following settings of Kafka's clients, except those listed above. The error gives the reason:
 
 {refused}
 """

@@ -276,8 +276,8 @@ class ClientConfig(ClientTable):
     cancel_grace_ms: int = long(
         1_500,
         at_least(0),
-        doc="Maximum time after a cancellation, for example by asyncio.timeout, for which a client waits for the broker"
-        " to commit or abort a transaction, or to remove a group's member. Unfinished work continues in the"
+        doc="Maximum time that a cancelled call (for example by asyncio.timeout) waits until the broker has committed"
+        " or aborted a transaction, or removed a group's member. Unfinished work continues in the"
         " background or is left to the broker's timeouts. Not a setting of Kafka's Java client.",
     )
     receive_message_max_bytes: int = long(

@@ -10,7 +10,7 @@ All are `KafkaError`s and keep the error `code` from which they were made. `erro
 | `ProducerFencedError` | a `FatalError`: if a newer producer does the work, close this one, else initialise again |
 | `AuthenticationError` | a `FatalError`: correct the credentials, then make a new client |
 | `ConcurrentProducerCommitError` | a `FatalError`: take the group's current assignment, then initialise again |
-| `CommitUnknownError` | neither redo nor skip: call `commit_transaction()` again, or read what was committed |
+| `CommitUnknownError` | learn the outcome first: call `commit_transaction()` again, or read what was committed |
 | `UnknownTopicError` | create the topic, or correct its name; a `KafkaTimeoutError` |
 | others | correct the problem that the message names |
 """
@@ -77,7 +77,7 @@ class NetworkError(RetriableError):
     request.
     """
 
-    remedy = "the client connects again by itself; call again later"
+    remedy = "the client reconnects automatically; call again later"
 
 
 class NotKafkaError(NetworkError):
@@ -106,7 +106,7 @@ class PendingTransactionError(KafkaTimeoutError):
     """The committed offsets are not known yet, because a transaction that commits offsets of these partitions is
     undecided.
 
-    The consumer waits for the decision by itself, and raises this error when its timeout has passed.
+    The consumer waits for the decision automatically, and raises this error when its timeout has passed.
     """
 
     remedy = "call again later: the transaction is decided by its timeout at the latest"

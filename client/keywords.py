@@ -15,9 +15,9 @@ class ClientKeywords(TypedDict, total=False):
     bootstrap_servers: str | Iterable[str]
     """Addresses host:port of one or more brokers, from which the client learns the others. Kafka has no default."""
     cancel_grace_ms: int
-    """Maximum time after a cancellation, for example by asyncio.timeout, for which a client waits for the broker to
-    commit or abort a transaction, or to remove a group's member. Unfinished work continues in the background or is
-    left to the broker's timeouts. Not a setting of Kafka's Java client.
+    """Maximum time that a cancelled call (for example by asyncio.timeout) waits until the broker has committed or
+    aborted a transaction, or removed a group's member. Unfinished work continues in the background or is left to
+    the broker's timeouts. Not a setting of Kafka's Java client.
     """
     client_dns_lookup: Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]
     """Accepted for compatibility and ignored: the client tries all addresses of a host name, one after the other."""

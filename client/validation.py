@@ -78,7 +78,7 @@ def duration_of(value: object, name: str) -> float:
         raise TypeError(f"{name} must be a number, not {type(value).__name__}")
     duration = value if isinstance(value, float) else float(value.__index__())
     if not math.isfinite(duration) or duration < 0:
-        raise ValueError(f"{name} {duration:g} is not a finite number of at least 0")
+        raise ValueError(f"{name} must be a finite number, 0 or greater, not {duration:g}")
     return duration
 
 

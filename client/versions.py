@@ -18,7 +18,7 @@ EXTENSION_VERSION: Final = 1
 
 
 class ApiVersionTable:
-    """A broker's ApiVersions response. Immutable, because an upgrade of the broker ends the connection."""
+    """A broker's ApiVersions response. Immutable, because the broker has to close the connection to be upgraded."""
 
     __slots__ = ("_chosen", "_offered", "finalized_features", "supported_features")
 

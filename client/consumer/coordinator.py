@@ -110,7 +110,7 @@ class ConsumerCoordinator:
         self._leaving = 0
         self._joined_subscription = -1
         self._watched: dict[str, int] | None = None
-        """The numbers of partitions by topic from which this member, as the group's leader, made the assignment."""
+        """The number of partitions of each topic, as this member knew them when it made the assignment as leader."""
         cluster.on_metadata(self._metadata_changed)
 
     @property

@@ -7,11 +7,11 @@ knows as part of the transaction, the partitions that were written, and the effe
 The cluster's finalized feature transaction.version chooses one of two protocols (KIP-890):
 
 * 1: AddPartitionsToTxn adds a partition before the first batch for it, and AddOffsetsToTxn adds offsets. The epoch
-  stays the same, so after an error that left a gap in a sequence the producer gets a new epoch with InitProducerId.
+  stays the same, so after an error that left a gap in a sequence, the producer gets a new epoch with InitProducerId.
 * 2: Produce v12 and TxnOffsetCommit v5 add the partitions that they write to, and EndTxn v5 returns the epoch of the
   next transaction.
 
-With the transaction extension (`extension`, only with version 2) EndTxn names the written partitions. Partitions that
+With the transaction extension (`extension`, only with version 2), EndTxn names the written partitions. Partitions that
 were written or registered beforehand stay registered: they are the session. The producer does not rely on the broker to
 keep the session, because the Produce request itself adds a partition that is not in the session. So EndTxn names only
 acknowledged partitions. While the outcome of a batch is unknown, EndTxn names no partition, and the coordinator writes

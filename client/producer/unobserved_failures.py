@@ -1,8 +1,8 @@
-"""`UnobservedFailures`: the records' failures that the program has not received yet; `flush` raises them.
+"""`UnobservedFailures`: failures of records that the program has not received yet. `flush` raises them.
 
-A program that never flushes must not collect more and more failures. A failure that can still be received, because the
-program has a delivery of the record, lives as long as the delivery. Of all the others, the first and the last are kept:
-the last one may be newer than a `flush` that is about to raise the first one.
+A program that never flushes must not collect more and more failures. If the program still holds the `Delivery` of a
+record, it can still receive the record's failure, so the failure is kept as long as this object. Of all other failures,
+only the first and the last are kept: the last one may be newer than a `flush` that is about to raise the first one.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ from .batch import Outcome
 
 
 class UnobservedFailures:
-    """The failed outcomes, until the program has received the failure of each of their records. Those without
-    deliveries come first, then the others, oldest first.
+    """The failed outcomes. An outcome is removed once the program has received the failure of each of its records.
 
-    A thread of the program may drop a delivery at any moment (`oncelog.sync`), even while another method runs.
-    So each change of a collection is a single step, and no collection is replaced.
+    Iteration yields the outcomes without deliveries first, then the others, each oldest first.
     """
 
     def __init__(self) -> None:
