@@ -2,8 +2,8 @@
 
 Invariants:
 - Work moves from one worker to another in two rounds: it is revoked in the first and assigned in the second.
-- Work that a departed worker was running is lost. It waits up to scheduled.rebalance.max.delay.ms for the worker to
-  return, and no work is revoked for balance in the meantime.
+- The work of a departed worker is called lost. It stays unassigned until the worker returns, or until
+  scheduled.rebalance.max.delay.ms has passed. No work is revoked for balance in the meantime.
 - If two rounds in a row revoke work for balance, the second revocation is delayed. The delay grows with each such
   round, so that workers that come and go in sequence do not move all work each time (KAFKA-12495).
 """

@@ -48,8 +48,8 @@ def headers_of(head: h11.Request, received: bytes) -> dict[str, str]:
 
     `received` begins with the bytes of the head. Raises HttpError (400) for a header that is continued on the next line
     (RFC 9112, 5.2), for Transfer-Encoding together with Content-Length or in HTTP/1.0 (6.1), and for a Host that is not
-    the host of a URL (3.2). Raises HttpError (505) for a version other than HTTP/1.0 and 1.1. The connection ends with
-    such a response, because the body of the request is not read.
+    the host of a URL (3.2). Raises HttpError (505) for a version other than HTTP/1.0 and 1.1. After such an
+    error, the connection is closed, because the body of the request is not read.
     """
     if head.http_version not in (b"1.0", b"1.1"):
         raise HttpError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)

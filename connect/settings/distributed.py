@@ -53,7 +53,7 @@ _ROWS: Final = (
     ),
     ConfigKey(
         "worker.sync.timeout.ms", Type.INT, 3_000, _MEDIUM,
-        "Maximum time to catch up with the config topic, in ms; then the worker leaves the group for a while.",
+        "Maximum time to catch up with the config topic, in ms. A slower worker leaves the group for a while.",
         at_least(0),
     ),
     ConfigKey(
@@ -90,7 +90,8 @@ _ROWS: Final = (
         "Algorithm of the keys that sign requests between workers.", OneOf(*ALGORITHMS),
     ),
     ConfigKey(
-        "inter.worker.key.size", Type.INT, None, _LOW, "Size of these keys in bits; by default the algorithm's.",
+        "inter.worker.key.size", Type.INT, None, _LOW,
+        "Size of the keys that sign requests, in bits; by default the algorithm's own size.",
         _key_size,
     ),
     ConfigKey(

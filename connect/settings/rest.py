@@ -74,7 +74,8 @@ ROWS: Final = (
         [],
         _LOW,
         "Origins whose pages may use the REST interface in a browser (CORS), such as https://app.example.com: regular "
-        "expressions, or * for all origins. By default none. For clients that need not authenticate.",
+        "expressions, or * for all origins. By default none. Works only for clients that need not "
+        "authenticate.",
         _origins,
     ),
     ConfigKey(
@@ -149,7 +150,7 @@ SSL: Final = ConfigDef(
         "Format of ssl.keystore.location; PKCS12 and JKS accept files of both formats. Kafka's default is JKS.",
         OneOf(*STORE_TYPES),
     ),
-    ConfigKey("ssl.keystore.password", Type.PASSWORD, Password(""), _LOW, "Password of a store with the key."),
+    ConfigKey("ssl.keystore.password", Type.PASSWORD, Password(""), _LOW, "Password of a PKCS12 or JKS file."),
     ConfigKey("ssl.key.password", Type.PASSWORD, Password(""), _LOW, "Password of the private key, if it has one."),
     ConfigKey(
         "ssl.truststore.location", Type.STRING, "", _LOW,
@@ -162,7 +163,7 @@ SSL: Final = ConfigDef(
         OneOf(*STORE_TYPES),
     ),
     ConfigKey(
-        "ssl.truststore.password", Type.PASSWORD, Password(""), _LOW, "Password of a store with certificates."
+        "ssl.truststore.password", Type.PASSWORD, Password(""), _LOW, "Password of a PKCS12 or JKS file."
     ),
     ConfigKey(
         "ssl.client.auth", Type.STRING, "none", _LOW,
@@ -266,7 +267,7 @@ class RestSettings:
         self.origins = [compiled(".*" if each == "*" else each) for each in origins]
         """The origins whose pages may use the REST interface (CORS)."""
         self.methods: list[str] = values["access.control.allow.methods"]
-        """The methods that these pages may use; empty for Kafka Connect's default."""
+        """The methods that pages of other origins may use; empty for Kafka Connect's default."""
         self._check()
 
     @property

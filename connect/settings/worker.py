@@ -36,7 +36,7 @@ COMMON: Final = ConfigDef(
         "Names of config providers, which replace variables such as ${NAME:PATH:KEY} in the settings of the worker and "
         "of connectors. The setting config.providers.NAME.class is FileConfigProvider, DirectoryConfigProvider or "
         "EnvVarConfigProvider. config.providers.NAME.param.allowed.paths limits the paths of the first two, and "
-        "config.providers.NAME.param.allowlist.pattern, a regular expression, the environment variables.",
+        "config.providers.NAME.param.allowlist.pattern (a regular expression) limits the environment variables.",
     ),
     ConfigKey(
         "offset.flush.interval.ms", Type.LONG, 60_000, _LOW, "Time between commits of offsets, in ms.", at_least(0)
@@ -46,8 +46,9 @@ COMMON: Final = ConfigDef(
         Type.LONG,
         5_000,
         _LOW,
-        "Maximum time, in ms, that a commit of offsets waits for its records, and then for the offsets. A longer "
-        "commit is abandoned, and repeated after offset.flush.interval.ms. Has no effect with exactly-once.",
+        "Maximum time, in ms, that a commit of offsets waits until its records are written, and then until the "
+        "offsets are written. A longer commit is abandoned, and repeated after offset.flush.interval.ms. Has no effect "
+        "with exactly-once.",
         at_least(0),
     ),
     ConfigKey(
@@ -140,8 +141,8 @@ COMMON: Final = ConfigDef(
         Type.LONG,
         1_000,
         _LOW,
-        "Wait before the first of these restarts, in ms; it doubles with each failed restart. Not a setting of Kafka "
-        "Connect.",
+        "Wait before the first restart that task.restart.max.attempts counts, in ms. It doubles with each failed "
+        "restart. Not a setting of Kafka Connect.",
         at_least(0),
     ),
 )

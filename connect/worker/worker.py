@@ -46,7 +46,7 @@ class Worker:
     def __init__(self, config: WorkerConfig, offsets: OffsetStore, listener: StatusListener) -> None:
         self.config = config
         self.resolved = config.providers.resolved
-        """Replaces the variables in the settings of a connector or task with their values; raises ConfigValueError."""
+        """Replaces the variables in the settings of a connector or task with their values. Raises ConfigValueError."""
         self.table: ConfigDef = source_config_def(
             {name: config[name] for name in ("key.converter", "value.converter", "header.converter")}
         )

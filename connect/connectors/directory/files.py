@@ -346,7 +346,7 @@ class Files:
             original.close()
 
     def _load(self, fingerprints: set[str]) -> None:
-        """Read the offsets of files with these first lines."""
+        """Read the stored offsets of the files with these fingerprints, unless they have been read before."""
         new = sorted(fingerprints - self._groups.keys())
         self._groups |= {fingerprint: [] for fingerprint in new}
         partitions = [

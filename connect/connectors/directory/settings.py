@@ -11,7 +11,7 @@ SETTINGS = ConfigDef(
     ConfigKey("topic", Type.STRING, REQUIRED, _HIGH, "The topic to write to.", NonEmptyString()),
     ConfigKey(
         "include", Type.LIST, ["*"], _MEDIUM,
-        "Patterns of file names, such as *.log*, or app/*.log in subdirectories. Include the rotated files.",
+        "Patterns of file names, such as *.log*, or app/*.log in subdirectories. They must match rotated files, too.",
     ),
     ConfigKey("exclude", Type.LIST, [], _MEDIUM, "Patterns of file names to ignore."),
     ConfigKey("recursive", Type.BOOLEAN, False, _MEDIUM, "Whether subdirectories are watched too."),
@@ -23,6 +23,6 @@ SETTINGS = ConfigDef(
     ),
     ConfigKey(
         "max.open.files", Type.INT, 100, _LOW,
-        "Number of files kept open, so that deleted files can be read to their end.", at_least(1),
+        "Maximum number of files kept open, so that deleted files can be read to their end.", at_least(1),
     ),
 )  # fmt: skip

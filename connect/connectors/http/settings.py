@@ -50,9 +50,9 @@ SETTINGS = ConfigDef(
               _pointer, "Records"),
     ConfigKey(
         "pagination", Type.STRING, NONE, _HIGH,
-        "How to find the next records. none: one list grows. link: the header Link, rel=next. cursor: a value in the "
-        "response. page: the number of the page. offset: the number of records. record: a value in the last "
-        "record.", OneOf(NONE, LINK, CURSOR, PAGE, OFFSET, RECORD), "Pagination",
+        "How to find the next records. none: the response is a list that grows. link: the header Link, rel=next. "
+        "cursor: a value in the response. page: the number of the page. offset: the number of records. record: a value "
+        "in the last record.", OneOf(NONE, LINK, CURSOR, PAGE, OFFSET, RECORD), "Pagination",
     ),
     ConfigKey(
         "cursor.pointer", Type.STRING, "", _MEDIUM,
@@ -63,7 +63,7 @@ SETTINGS = ConfigDef(
     ConfigKey(
         "cursor.inclusive", Type.BOOLEAN, False, _LOW,
         "With pagination record: whether responses begin with the records that have the cursor. If false, each record "
-        "must have a cursor of its own, because others with the last cursor of a response are never read.", None,
+        "must have a cursor of its own, because further records with a response's last cursor are never read.", None,
         "Pagination",
     ),
     ConfigKey("page.first", Type.INT, 1, _LOW, "Number of the first page.", at_least(0), "Pagination"),

@@ -184,7 +184,8 @@ class PostgresSourceTask(SourceTask):
             if offset is not None and (slot is None or slot.lost):
                 raise ConnectError(
                     f"slot {name} was dropped or invalidated, so the changes after {lsn_text(offset['lsn'])} are lost. "
-                    "Drop the slot if it still exists, stop the connector, and delete its offsets for a new snapshot"
+                    "To take a new snapshot, stop the connector, drop the slot if it still exists, and delete the "
+                    "connector's offsets"
                 )
             if slot is not None and offset is None and initial:
                 text = (
@@ -233,7 +234,7 @@ class PostgresSourceTask(SourceTask):
         self._log_id = {"system": system.identifier, "timeline": system.timeline}
         if offset is None:
             return
-        remedy = "Stop the connector, delete its offsets for a new snapshot, and drop the slot on this server"
+        remedy = "To take a new snapshot, stop the connector, delete its offsets, and drop the slot on this server"
         if offset.get("system", system.identifier) != system.identifier:
             raise ConnectError(
                 f"the offset belongs to the database cluster {offset['system']}, but the server belongs to "

@@ -34,7 +34,8 @@ SETTINGS = ConfigDef(
         "Attempts at a query before the task fails, if the database does not answer.", at_least(1), "Database",
     ),
     ConfigKey(
-        "connection.backoff.ms", Type.LONG, 10_000, _LOW, "Time between these attempts, in ms.", at_least(0), "Database"
+        "connection.backoff.ms", Type.LONG, 10_000, _LOW, "Time between attempts at a query, in ms.", at_least(0),
+        "Database",
     ),
     ConfigKey("schema.pattern", Type.STRING, None, _HIGH, "Schema of the tables; by default the user's.", None,
               "Database"),
@@ -78,7 +79,7 @@ SETTINGS = ConfigDef(
         "Only string and double have NaN and infinities.", OneOf("precise", "string", "double"), "Connector",
     ),
     ConfigKey("topic.prefix", Type.STRING, REQUIRED, _HIGH,
-              "Prefix of topics: the topic of a table is the prefix and the table's name. With a query: its topic.",
+              "Prefix of topics: the topic of a table is the prefix and the table's name. With a query, the topic.",
               None, "Connector"),
     ConfigKey("poll.interval.ms", Type.INT, 5_000, _HIGH, "Time between two polls of a table, in ms.", at_least(1),
               "Connector"),
