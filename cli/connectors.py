@@ -100,8 +100,8 @@ def status(name: str, url: str, as_json: bool) -> int:
 def create(file: Path, state: str | None, wait: bool, timeout: float, url: str, as_json: bool) -> int:
     """Create a connector from FILE.
 
-    FILE is a .properties or .toml file, or a JSON file with settings, or with {"name", "config"} and perhaps
-    "initial_state". If FILE is -, the command reads JSON from stdin.
+    FILE is a .properties, .toml or JSON file with the settings. A JSON file may instead have the form {"name",
+    "config"}, with or without "initial_state". If FILE is -, the command reads JSON from stdin.
 
     \b
     oncelog connect create --wait lines.properties

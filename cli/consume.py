@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Read records to stdout.")
 @click.argument("topics", nargs=-1, required=True)
 @click.option(
-    "--from-beginning", is_flag=True, help="Start at the first record of each partition without a committed offset."
+    "--from-beginning", is_flag=True, help="Start at the first record of each partition that has no committed offset."
 )
 @click.option(
     "--from-time",

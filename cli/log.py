@@ -179,7 +179,7 @@ def _damage_lines(damage: Damage) -> str:
     lost = (
         "including records that may have been acknowledged and read"
         if damage.below_recovery_point
-        else "an incomplete write at the end, which the broker removes by itself when it starts"
+        else "an incomplete write at the end, which the broker removes automatically when it starts"
     )
     return (
         f"{damage.topic}-{damage.partition}: {damage.file} is damaged at byte {damage.position}: {damage.reason}\n"

@@ -111,7 +111,7 @@ def run(
     default="1g",
     show_default=True,
     callback=lambda context, option, given: _memory(given),
-    help="Memory for executors per worker: 512m, 2g.",
+    help="Memory for executors per worker, such as 512m or 2g.",
 )
 @click.option(
     "--port",

@@ -62,7 +62,7 @@ CLIENT_VARIABLES = frozenset(
     "--add-scram",
     multiple=True,
     metavar="NAME:HASH",
-    help="Add a user who logs in with SCRAM, unless the user has a password already; may be repeated. `oncelog user"
+    help="Add a user who logs in with SCRAM, unless the user already has a password; may be repeated. `oncelog user"
     " hash NAME` prints the value. Also in Kafka's form: SCRAM-SHA-256=[name=alice,password=...].",
 )
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set any setting; may be repeated.")

@@ -59,7 +59,7 @@ for command in COMMANDS:
     "--longer-than",
     type=Seconds(),
     metavar="SECONDS",
-    help="Only ids whose transaction has been open for longer (Kafka 3.8 and newer).",
+    help="Only ids whose transaction has been open for longer than this (Kafka 3.8 and newer).",
 )
 @click.option(
     "--matching", metavar="REGEX", help="Only ids that match this RE2 expression in full (Kafka 4.1 and newer)."

@@ -73,7 +73,7 @@ def list_users(as_json: bool, bootstrap: str) -> None:
 def set_password(name: str, mechanism: str, as_json: bool, bootstrap: str) -> None:
     """Set the password of the user NAME for logins with SCRAM. Only a salted hash of the password is sent.
 
-    The command prompts for the password, or reads it from stdin if that is not a terminal.
+    The command prompts for the password, or reads it from stdin if stdin is not a terminal.
 
     \b
     oncelog user set-password alice --bootstrap localhost:9092
@@ -113,8 +113,8 @@ def hash_password(name: str, mechanism: str) -> int:
     """Read a password, and print the line NAME:HASH.
 
     Write the line into a file of users (plain.users.location, metrics.users.location or rest.users.location), or pass
-    it to `oncelog serve --add-scram`. The password cannot be computed from the hash. The command prompts for the
-    password, or reads it from stdin if that is not a terminal.
+    it to the option --add-scram of `oncelog serve`. The password cannot be computed from the hash. The command prompts
+    for the password, or reads it from stdin if stdin is not a terminal.
 
     \b
     oncelog user hash alice >> users
