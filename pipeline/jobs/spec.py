@@ -278,7 +278,7 @@ def _check(job: Job, where: str) -> None:
             seconds(trigger, f"{where}: trigger")
     _check_ids(job, where)
     if job.max_restarts < 0:
-        raise JobError(f"{where}: max_restarts = {job.max_restarts} must be at least 0")
+        raise JobError(f"{where}: max_restarts = {job.max_restarts} must be 0 or greater")
     seconds(job.restart_window, f"{where}: restart_window")
 
 
