@@ -81,7 +81,7 @@ def read_control_record(record: Record) -> ControlRecord:
         raise CorruptBatch(f"control record at offset {record.offset} has no usable key")
     version, kind = _KEY.unpack_from(record.key)
     if version < 0:
-        raise CorruptBatch(f"control record at offset {record.offset} has the invalid key version {version}")
+        raise CorruptBatch(f"control record at offset {record.offset} has an invalid key version: {version}")
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
         return ControlRecord(ControlType.UNKNOWN)
     if record.value is None or len(record.value) < _VALUE.size:

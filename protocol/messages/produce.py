@@ -62,8 +62,8 @@ class NodeEndpoint(Struct):
 
 @response(key=0, versions="3-13", flexible="9+")
 class ProduceResponse(Response):
-    """The offset of the first record of each partition, and the log append time (-1 if the topic keeps the producer's
-    timestamps). v5 adds the log start offset. v8 adds which records were refused and why (KIP-467).
+    """For each partition, the offset of the first appended record, and the log append time (-1 if the topic keeps the
+    producer's timestamps). v5 adds the log start offset. v8 adds which records were refused and why (KIP-467).
     """
 
     responses: list[TopicProduceResponse] = array(TopicProduceResponse, "0+")
