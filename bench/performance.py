@@ -203,7 +203,8 @@ def partitions(most: int) -> Growth:
         "partitions of the broker, each with records",
         "A request costs more when the broker has more partitions than fit into the processor's caches: the data of a"
         " partition has left the caches before its next request. With more partitions than file descriptors"
-        " (`ulimit -n`), files are closed and opened again. Memory and start time grow with the number of partitions.",
+        " (`ulimit -n`), the broker has to close files and open them again. Memory and start time grow with the number"
+        " of partitions.",
         [
             Figure("a request for each of them in turn", "µs"),
             Figure("memory", "MB"),
@@ -334,8 +335,8 @@ def log_size(most: int) -> Growth:
         "MB in one partition",
         "A read finds its position by bisection of an index, then scans at most `log.index.interval.bytes` of batches."
         " Above 1 GB the partition has more than one segment, and the indexes of earlier segments are read when they"
-        " are needed. A start after kill -9 reads the batches that were appended to the last segment since its state"
-        " was saved.",
+        " are needed. A start after kill -9 reads the batches that were appended to the last segment since the"
+        " partition's state was saved.",
         [Figure("a request at a random place", "µs"), Figure("start after kill -9", "s")],
     )
     requests, start = growth.figures
