@@ -27,6 +27,13 @@ class SourceTaskContext(Protocol):
     def transactions(self) -> TransactionContext | None:
         """The receiver of the task's requests to end transactions; None unless transaction.boundary=connector."""
 
+    @property
+    def exactly_once(self) -> bool:
+        """Whether records and offsets are committed in one transaction.
+
+        If false, records after the committed offset may already be in the topic.
+        """
+
 
 class SourceTask(ABC):
     """A task: reads records of the source.

@@ -16,3 +16,4 @@ class TaskContext:
     config: Mapping[str, str]
     offsets: OffsetReader
     transactions: TransactionContext | None
+    exactly_once: bool

@@ -80,7 +80,8 @@ class TaskFactory:
         async def delivery() -> Delivery:
             stores = await self._stores.of(task.connector, settings)
             transactions = boundary if self._config.exactly_once and isinstance(boundary, ConnectorBoundary) else None
-            instance.context = TaskContext(dict(config), StoredOffsets(task.connector, stores), transactions)
+            offsets = StoredOffsets(task.connector, stores)
+            instance.context = TaskContext(dict(config), offsets, transactions, self._config.exactly_once)
             if self._config.exactly_once:
                 return self._exactly_once(task, settings, runner, boundary, checks, stores)
             return AtLeastOnceDelivery(

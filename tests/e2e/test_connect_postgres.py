@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from support.postgres import PostgresServer
 from support.source_tasks import RunningTask, Source
 
 pytest.importorskip("psycopg", reason="needs the extra: pip install 'oncelog[connect-postgres]'")
-from support.postgres_source import plain, source, temporary_database
+from support.postgres_source import plain, replayed, source, temporary_database
 
 Names = Callable[[str], str]
 
@@ -31,21 +31,6 @@ def postgres() -> Iterator[PostgresServer]:
 def database(postgres: PostgresServer, fresh_name: Names) -> Iterator[str]:
     with temporary_database(postgres, fresh_name("d").replace("-", "_")) as name:
         yield name
-
-
-def replayed(records: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
-    """Return the rows that a reader of (key, envelope) has in the end, by their keys."""
-    rows: dict[Any, Any] = {}
-    for key, value in records:
-        if value is None:
-            continue
-        if value["op"] == "t":
-            rows.clear()
-        elif value["op"] == "d":
-            rows.pop(tuple(key.values()), None)
-        else:
-            rows[tuple(key.values())] = value["after"]
-    return rows
 
 
 def seen(records: list[SourceRecord]) -> list[tuple[Any, Any]]:
@@ -189,6 +174,7 @@ async def test_an_interrupted_snapshot_repeats_no_change_that_its_rows_contain(
         database=database,
     )
     new = source(postgres, database, snapshot_fetch_size="1", tombstones_on_delete="false", max_batch_size="1")
+    new.exactly_once = True
     read = await new.read(6, keep=6)  # all of a, the first two rows of b
 
     def change(name: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from oncelog.connect import Struct
+from oncelog.connect import RetriableError, SourceRecord, Struct
 from oncelog.connect.connectors.postgres.connector import PostgresSourceConnector
 
 from .postgres import PostgresServer
@@ -36,6 +37,38 @@ def source(postgres: PostgresServer, database: str, **settings: str) -> Source:
     }
     given = {name.replace("_", "."): value for name, value in settings.items()}
     return Source(PostgresSourceConnector, {**config, **given})
+
+
+async def read_to_end(postgres: PostgresServer, database: str, new: Source) -> list[SourceRecord]:
+    """Return all records of a new task instance up to the end of the server's log, and commit them."""
+    ((end,),) = postgres.execute("SELECT pg_current_wal_lsn()::text")
+    confirmed = f"SELECT 1 FROM pg_replication_slots WHERE database = '{database}' AND confirmed_flush_lsn >= '{end}'"
+    records: list[SourceRecord] = []
+    async with await new.task() as task, asyncio.timeout(60):
+        while not records or not postgres.execute(confirmed):
+            try:
+                batch = await task.poll()
+            except RetriableError:
+                continue
+            records += batch
+            new.offsets.commit(batch)
+            await task.commit(batch)
+    return records
+
+
+def replayed(records: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Return the rows that a reader of (key, envelope) has in the end, by their keys."""
+    rows: dict[Any, Any] = {}
+    for key, value in records:
+        if value is None:
+            continue
+        if value["op"] == "t":
+            rows.clear()
+        elif value["op"] == "d":
+            rows.pop(tuple(key.values()), None)
+        else:
+            rows[tuple(key.values())] = value["after"]
+    return rows
 
 
 def plain(value: Any) -> Any:

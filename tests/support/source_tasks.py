@@ -68,9 +68,11 @@ class ConnectorContext:
 class RunningTask:
     """A task that was started. Its methods are called as a worker calls them."""
 
-    def __init__(self, task: SourceTask, offsets: Offsets, config: Mapping[str, str]) -> None:
+    def __init__(
+        self, task: SourceTask, offsets: Offsets, config: Mapping[str, str], *, exactly_once: bool = False
+    ) -> None:
         self.task, self.config = task, config
-        task.context = TaskContext(dict(config), offsets, None)
+        task.context = TaskContext(dict(config), offsets, None, exactly_once)
         self._calls = Calls("task")
 
     async def __aenter__(self) -> RunningTask:
@@ -96,10 +98,11 @@ class RunningTask:
 
 
 class Source:
-    """A connector with its committed offsets."""
+    """A connector with its committed offsets, on a worker with or without exactly-once."""
 
     def __init__(self, connector: type[SourceConnector], config: Mapping[str, str]) -> None:
         self.connector_class, self.config, self.offsets = connector, dict(config), Offsets()
+        self.exactly_once = False
 
     async def task_configs(self, max_tasks: int = 1) -> list[dict[str, str]]:
         connector = self.connector_class()
@@ -113,7 +116,8 @@ class Source:
 
     async def task(self) -> RunningTask:
         (config,) = await self.task_configs()
-        return RunningTask(self.connector_class().task_class(), self.offsets, config)
+        task = self.connector_class().task_class()
+        return RunningTask(task, self.offsets, config, exactly_once=self.exactly_once)
 
     async def read(self, count: int, *, keep: int | None = None) -> list[SourceRecord]:
         """Return the next `count` records of a new task instance. Only the first `keep` are committed (None: all)."""

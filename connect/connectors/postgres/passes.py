@@ -9,13 +9,17 @@ whether it was. All transactions that a pass has seen were committed before the 
 If keys cannot be compared here, for example strings with a collation, a change is treated as not seen and is repeated.
 A reader that applies all changes in order still ends up with the correct table. The same holds after a TRUNCATE that
 only some passes have seen.
+
+Without exactly-once, an earlier worker may have produced rows after the row at which a pass starts. The pass may have
+seen the deletion of such a row. Therefore, all changes are repeated unless all records so far were produced with
+exactly-once.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from .events import TableEvents
 from .pgoutput import Begin, Tuple
@@ -63,9 +67,15 @@ class Passes:
     The rows of the first pass are as old as the slot, so they contain no change of the stream.
     """
 
-    def __init__(self, text: str | None = None) -> None:
-        """Restore the passes from the result of `text`."""
+    def __init__(self, offset: Mapping[str, Any] | None = None, *, exactly_once: bool) -> None:
+        """Restore the passes from a source offset, or begin without passes if there is none.
+
+        `exactly_once` says whether the records of this worker and their offsets are committed in one transaction.
+        """
+        text = None if offset is None else offset.get("passes")
         passes, truncated = json.loads(text) if text else ([], [])
+        self._exactly_once = exactly_once and (offset is None or offset.get("exactly_once") is True)
+        """Whether all records so far were produced with exactly-once. Otherwise, the passes contain no change."""
         self._passes = [Pass(*each) for each in passes]
         self._truncated = set(truncated)
         """The OIDs of the tables with a TRUNCATE that became a record. All later changes of these tables are new."""
@@ -75,9 +85,11 @@ class Passes:
         """The log position after which all changes are new."""
         return max((each.until_lsn for each in self._passes), default=0)
 
-    def text(self) -> str:
-        """Return the passes as text for the offset."""
-        return json.dumps([self._passes, sorted(self._truncated)], separators=(",", ":"))
+    def offset(self) -> dict[str, Any]:
+        """Return the part of the source offset from which the passes can be restored."""
+        marker = {"exactly_once": True} if self._exactly_once else {}
+        text = json.dumps([self._passes, sorted(self._truncated)], separators=(",", ":"))
+        return {**marker, "passes": text} if self._passes else marker
 
     def add(self, new: Pass) -> None:
         """Add a pass. It replaces a pass with the same starting row, because that pass has read no row."""
@@ -88,7 +100,7 @@ class Passes:
     def contain(self, begin: Begin, table: TableEvents, row: Tuple) -> bool:
         """Return whether the snapshot contains a change of a row; `row` must contain at least the key columns."""
         oid = table.relation.oid
-        if begin.commit_lsn > self.until_lsn or oid in self._truncated:
+        if not self._exactly_once or begin.commit_lsn > self.until_lsn or oid in self._truncated:
             return False
         for each in reversed(self._passes):
             if not each.reads_some(oid):
@@ -103,6 +115,8 @@ class Passes:
     def contain_truncate(self, begin: Begin, table: TableEvents) -> bool:
         """Return whether all rows that the snapshot read from a table are newer than a TRUNCATE."""
         oid = table.relation.oid
+        if not self._exactly_once:
+            return False
         for each in reversed(self._passes):
             if each.reads_some(oid):
                 if not each.saw(begin):

@@ -4,8 +4,9 @@ The source partition is {"server": topic.prefix}. An offset in the snapshot is {
 "key" or "done"}. The offset of a change is {"lsn": the transaction's commit position, "event": number of its changes
 already produced}, because transactions are streamed in the order of their commits. If a change becomes several records,
 the last of them has this offset, and the others have the offset before the change. After an interrupted snapshot, both
-kinds of offsets also have "passes", until the stream is past the last change that the snapshot may contain. Each offset
-has "system" and "timeline", which identify the log that it belongs to. The server may forget a transaction once its
+kinds of offsets also have "passes", until the stream is past the last change that the snapshot may contain. Until then,
+offsets also have {"exactly_once": true} if all records so far were produced with exactly-once. Each offset has "system"
+and "timeline", which identify the log that it belongs to. The server may forget a transaction once its
 last record is committed in Kafka.
 
 Nothing in the server says to which connector a slot belongs. Therefore, a task with snapshot.mode=initial uses an
@@ -59,7 +60,7 @@ class PostgresSourceTask(SourceTask):
         """The offset after the last record that `poll` returned."""
         self._tables: dict[int, TableEvents | None] = {}
         """The tables by their OIDs; None for a table of the publication that table.include.list does not match."""
-        self._passes = Passes()
+        self._passes = Passes(exactly_once=False)
         self._pass: Pass | None = None
         """The pass of the running snapshot, until it has read a row."""
         self._transaction: Begin | None = None
@@ -167,7 +168,7 @@ class PostgresSourceTask(SourceTask):
         self._open.clear()
         self._made = (0, 0)
         self._pass = None
-        self._passes = Passes(None if self._offset is None else self._offset.get("passes"))
+        self._passes = Passes(self._offset, exactly_once=self.context.exactly_once)
         replication = Replication(self._settings)
         connection = await server.connect(self._settings)
         try:
@@ -206,7 +207,7 @@ class PostgresSourceTask(SourceTask):
                 if initial:
                     self._slot_lsn = created.lsn
                     log.info("created slot %s; the snapshot reads %d table(s)", name, len(tables))
-                    self._offset = {"snapshot": True, "lsn": created.lsn, **self._log_id}
+                    self._offset = {"snapshot": True, "lsn": created.lsn, **self._log_id, **self._passes.offset()}
                     snapshot = Snapshot(self._settings, tables)
                     await snapshot.start(created.snapshot)
             elif offset is not None and offset.get("snapshot"):
@@ -295,7 +296,7 @@ class PostgresSourceTask(SourceTask):
             **self._log_id,
             "table": batch.table.full_name,
             "oid": batch.table.oid,
-            **self._passes_offset(),
+            **self._passes.offset(),
         }
         origin = Origin(int(time.time() * 1000), lsn, snapshot=True)
         records = [
@@ -404,11 +405,8 @@ class PostgresSourceTask(SourceTask):
 
     def _offset_of(self, begin: Begin) -> dict[str, Any]:
         """Return the source offset of the current change."""
-        passes = self._passes_offset() if begin.commit_lsn <= self._passes.until_lsn else {}
+        passes = self._passes.offset() if begin.commit_lsn <= self._passes.until_lsn else {}
         return {"lsn": begin.commit_lsn, "event": self._event, **self._log_id, **passes}
-
-    def _passes_offset(self) -> dict[str, Any]:
-        return {"passes": self._passes.text()} if self._passes.until_lsn else {}
 
     async def _table(self, relation: Relation) -> TableEvents | None:
         import psycopg

@@ -43,7 +43,7 @@ def test_a_pass_saw_the_transactions_that_were_visible(snapshot: str, xid: int, 
 
 
 def test_what_is_committed_behind_the_begin_of_a_pass_is_new() -> None:
-    passes = Passes()
+    passes = Passes(exactly_once=True)
     passes.add(Pass(20, None, False, 20, "10:20:", 100))
     assert passes.contain(begin(5, 100), table("t", INT8), [b"1"])
     assert not passes.contain(begin(5, 101), table("t", INT8), [b"1"])
@@ -65,16 +65,16 @@ def test_what_is_committed_behind_the_begin_of_a_pass_is_new() -> None:
 def test_keys_are_compared_where_the_server_would_order_them_alike(
     kinds: tuple[int, ...], key: list[str], row: list[bytes], contained: bool
 ) -> None:
-    passes = Passes()
+    passes = Passes(exactly_once=True)
     passes.add(Pass(20, key, False, 20, "10:20:", 100))
     assert passes.contain(begin(5), table("t", *kinds), list(row)) is contained
 
 
 def test_the_last_pass_that_reads_a_row_decides() -> None:
-    passes = Passes()
+    passes = Passes(exactly_once=True)
     passes.add(Pass(2, ["5"], False, 3, "10:10:", 100))
     passes.add(Pass(2, ["9"], False, 3, "20:20:", 200))
-    passes = Passes(passes.text())
+    passes = Passes(passes.offset(), exactly_once=True)
     rows = {name: table(name, INT8) for name in "abc"}
     seen = [
         (name, key, xid)
@@ -88,25 +88,36 @@ def test_the_last_pass_that_reads_a_row_decides() -> None:
 
 
 def test_a_pass_that_has_read_nothing_is_replaced() -> None:
-    passes = Passes()
+    passes = Passes(exactly_once=True)
     for xmax in (10, 20):
         passes.add(Pass(20, ["5"], False, 20, f"{xmax}:{xmax}:", xmax))
-    assert passes.text() == '[[[20,["5"],false,20,"20:20:",20]],[]]'
+    assert passes.offset() == {"exactly_once": True, "passes": '[[[20,["5"],false,20,"20:20:",20]],[]]'}
 
 
 def test_behind_a_truncation_that_not_all_passes_have_seen_all_changes_are_new() -> None:
-    passes = Passes()
+    passes = Passes(exactly_once=True)
     passes.add(Pass(2, ["5"], False, 3, "10:10:", 100))
     a, b, c = (table(name, INT8) for name in "abc")
     assert [passes.contain_truncate(begin(9), each) for each in (a, b, c)] == [False, False, True]
     passes.truncated(b)
-    passes = Passes(passes.text())
+    passes = Passes(passes.offset(), exactly_once=True)
     assert not passes.contain(begin(9), b, [b"6"])
     assert passes.contain(begin(9), c, [b"6"])
 
 
 def test_a_table_that_the_pass_did_not_list_contains_nothing() -> None:
-    passes = Passes()
+    passes = Passes(exactly_once=True)
     passes.add(Pass(2, None, False, 3, "10:10:", 100))
     contained = {name: passes.contain(begin(9), table(name, INT8), [b"1"]) for name in "abcd"}
     assert contained == {"a": False, "b": True, "c": True, "d": False}
+
+
+@pytest.mark.parametrize("now", [False, True])
+@pytest.mark.parametrize("before", [False, True])
+def test_passes_contain_nothing_unless_all_records_were_produced_with_exactly_once(before: bool, now: bool) -> None:
+    passes = Passes(Passes(exactly_once=before).offset(), exactly_once=now)
+    passes.add(Pass(2, None, False, 3, "10:10:", 100))
+    b = table("b", INT8)
+    assert passes.contain(begin(9), b, [b"6"]) is (before and now)
+    assert passes.contain_truncate(begin(9), b) is (before and now)
+    assert passes.until_lsn == 100

@@ -118,7 +118,7 @@ async def test_large_runs_without_a_state_need_a_transaction_or_are_refused(tap:
     boundary = ConnectorBoundary()
     task_ = new.connector_class().task_class()
     running = RunningTask(task_, new.offsets, new.config)
-    task_.context = TaskContext(new.config, new.offsets, boundary)
+    task_.context = TaskContext(new.config, new.offsets, boundary, True)
     ends = []
     async with running as task:
         for _ in range(4):

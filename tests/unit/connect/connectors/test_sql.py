@@ -216,7 +216,7 @@ async def test_a_pass_that_begins_again_aborts_the_transaction_with_its_first_ro
     rows(database, "plain", (OLD, "a"), (OLD, "b"), (OLD, "c"))
     new = source(tmp_path, "bulk", table_whitelist="plain", batch_max_rows="2")
     running, boundary = await new.task(), ConnectorBoundary()
-    running.task.context = TaskContext(running.config, new.offsets, boundary)
+    running.task.context = TaskContext(running.config, new.offsets, boundary, True)
     async with running as task:
         assert names(await task.poll()) == ["a", "b"]
         assert boundary.after_batch() is None
