@@ -423,16 +423,16 @@ async def test_a_server_that_goes_away_while_a_key_is_looked_up_is_connected_aga
     postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", database=database)
-    new, real = source(postgres, database), server.key_columns
+    new, real = source(postgres, database), server.current_key
     ended: list[int] = []
 
-    async def key_columns(connection: Any, relation: Relation) -> list[str]:
+    async def current_key(connection: Any, relation: Relation) -> server.Key:
         if not ended:
             ended.append(connection.info.backend_pid)
             postgres.execute(f"SELECT pg_terminate_backend({ended[0]}, 10000)")
         return await real(connection, relation)
 
-    monkeypatch.setattr(server, "key_columns", key_columns)
+    monkeypatch.setattr(server, "current_key", current_key)
     read: list[SourceRecord] = []
     async with await new.task() as task, asyncio.timeout(60):
         assert await task.poll() == []

@@ -12,7 +12,7 @@ from support.postgres import PostgresServer
 from support.source_tasks import RunningTask
 
 pytest.importorskip("psycopg", reason="needs the extra: pip install 'oncelog[connect-postgres]'")
-from support.postgres_source import plain, source, temporary_database
+from support.postgres_source import plain, read_to_end, replayed, source, temporary_database
 
 Names = Callable[[str], str]
 
@@ -76,6 +76,85 @@ async def test_an_interrupted_snapshot_of_a_table_identified_by_an_index_goes_on
     read = await new.read(2, keep=2) + await new.read(1)
     assert changes(read) == [("r", {"code": code}) for code in "abc"]
     await new.nothing(1)
+
+
+@pytest.mark.parametrize("exactly_once", [False, True], ids=["at-least-once", "exactly-once"])
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ("ALTER TABLE t ALTER id TYPE text", "id"),
+        ("ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (code)", "code"),
+        ("ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (code, id)", "code, id"),
+        ("CREATE UNIQUE INDEX by_code ON t (code); ALTER TABLE t REPLICA IDENTITY USING INDEX by_code", "code"),
+        ('ALTER TABLE t ALTER name TYPE text COLLATE "C"', "name"),
+        ("ALTER TABLE t DROP COLUMN id, ADD COLUMN id serial PRIMARY KEY", "id"),
+    ],
+)
+async def test_a_table_is_read_again_if_its_key_changed_while_its_snapshot_was_interrupted(
+    postgres: PostgresServer, database: str, change: str, key: str, exactly_once: bool
+) -> None:
+    postgres.execute(
+        'CREATE TABLE t (id int PRIMARY KEY, code int NOT NULL, name text COLLATE "und-x-icu" NOT NULL UNIQUE)',
+        "INSERT INTO t SELECT n, n * 7 % 31, chr(65 + n / 2 + n % 2 * 32) FROM generate_series(1, 30) n",
+        "ALTER TABLE t REPLICA IDENTITY USING INDEX t_name_key" if key == "name" else "SELECT",
+        database=database,
+    )
+    new = source(postgres, database, snapshot_fetch_size="4")
+    new.exactly_once = exactly_once
+    topic = await new.read(15, keep=15)
+    postgres.execute(change, database=database)
+    topic += await read_to_end(postgres, database, new)
+    rows = {
+        tuple(row[:-1]): row[-1] for row in postgres.execute(f"SELECT {key}, to_jsonb(t) FROM t", database=database)
+    }
+    read = replayed((plain(record.key), plain(record.value)) for record in topic)
+    assert {each: read.get(each) for each in rows} == rows
+
+
+async def test_a_row_with_the_earlier_key_is_deleted_if_the_key_changed_while_a_snapshot_was_interrupted(
+    postgres: PostgresServer, database: str
+) -> None:
+    postgres.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, code int NOT NULL)",
+        "INSERT INTO t SELECT n, n + 10 FROM generate_series(1, 4) n", database=database,
+    )  # fmt: skip
+    new = source(postgres, database, snapshot_fetch_size="1", tombstones_on_delete="false")
+    new.exactly_once = True
+    assert changes(await new.read(2, keep=2)) == [("r", {"id": 1}), ("r", {"id": 2})]
+    postgres.execute(
+        "DELETE FROM t WHERE id = 1", "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (code)", database=database
+    )
+    read = changes(await read_to_end(postgres, database, new))
+    assert read == [("r", {"code": 12}), ("r", {"code": 13}), ("r", {"code": 14}), ("d", {"id": 1})]
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        "DROP TABLE t",
+        "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (code)",
+        "ALTER TABLE t REPLICA IDENTITY FULL; ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (code)",
+    ],
+)
+@pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
+async def test_a_change_of_a_row_that_was_read_before_it_follows_although_the_key_is_gone(
+    postgres: PostgresServer, database: str, identity: str, later: str
+) -> None:
+    postgres.execute(
+        "CREATE TABLE t (id int, code int NOT NULL, part int, name text, PRIMARY KEY (part, id))",
+        f"ALTER TABLE t REPLICA IDENTITY {identity}",
+        "INSERT INTO t VALUES (9, 0, 1), (1, 10, 2), (2, 11, 2)", "CREATE TABLE u (id int PRIMARY KEY)",
+        database=database,
+    )  # fmt: skip
+    new = source(postgres, database, snapshot_fetch_size="1")
+    new.exactly_once = True
+    await new.read(1, keep=1)
+    postgres.execute("UPDATE t SET name = 'x' WHERE id = 9", database=database)
+    await new.read(1, keep=1)  # this pass has seen the update of a row before its first
+    postgres.execute(later, database=database)
+    read = await read_to_end(postgres, database, new)
+    updated = [plain(record.value)["after"] for record in read if record.value and record.value["op"] == "u"]
+    assert updated == [{"id": 9, "code": 0, "part": 1, "name": "x"}]
 
 
 async def test_changes_before_a_table_was_renamed_have_its_key(postgres: PostgresServer, database: str) -> None:

@@ -56,6 +56,8 @@ class TableEvents:
     row_schema: Schema
     key_schema: Schema | None
     envelope: Schema
+    current_key: list[list[int]] | None
+    """The [number, type OID, collation OID] of each column of the key; None unless it is the table's current key."""
 
 
 class Events:
@@ -80,12 +82,13 @@ class Events:
                 )
             owners[topic] = name
 
-    def table(self, relation: Relation, key: Sequence[str]) -> TableEvents:
+    def table(self, relation: Relation, key: Sequence[str], key_columns: list[list[int]] | None = None) -> TableEvents:
         """Return what the records of a table need: topic, key, types and schemas.
 
         The key has the columns of the replica identity, because for a deleted row the server sends only these. `key` is
         the table's current key (server.py). It determines the order of these columns. If the replica identity is
-        NOTHING or FULL, the records have this key. Raises ConnectError if the relation then lacks a column of the key.
+        NOTHING or FULL, the records have this key. `key_columns` has the number, type and collation of its columns.
+        Raises ConnectError if the relation then lacks a column of the key.
         """
         topic = self._topic(relation.full_name)
         names = [column.name for column in relation.columns]
@@ -97,7 +100,8 @@ class Events:
                 "of its primary key, so their key is unknown. Until the task has read them, give the column its "
                 "earlier name, or drop the primary key. Or start with a new slot and a new snapshot"
             )
-        wanted = list(key) if set(key) == set(identity) or (not identity and not missing) else identity
+        is_current = set(key) == set(identity) or (not identity and not missing)
+        wanted = list(key) if is_current else identity
         keys = tuple(names.index(name) for name in wanted)
         types = tuple(column_type(column.type_oid, column.type_modifier, self._settings) for column in relation.columns)
         fields = [
@@ -111,7 +115,8 @@ class Events:
             {"before": optional, "after": optional, "source": _SOURCE, "op": STRING, "ts_ms": INT64.as_optional()},
             name=f"{topic}.Envelope",
         )
-        return TableEvents(relation, topic, keys, types, row_schema, key_schema if keys else None, envelope)
+        current = key_columns if is_current else None
+        return TableEvents(relation, topic, keys, types, row_schema, key_schema if keys else None, envelope, current)
 
     def upsert(
         self, table: TableEvents, op: str, new: Tuple, old: Tuple | None, origin: Origin, offset: SourceOffset

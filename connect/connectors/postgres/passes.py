@@ -8,7 +8,7 @@ whether it was. All transactions that a pass has seen were committed before the 
 
 If keys cannot be compared here, for example strings with a collation, a change is treated as not seen and is repeated.
 A reader that applies all changes in order still ends up with the correct table. The same holds after a TRUNCATE that
-only some passes have seen.
+only some passes have seen, and if the key of the table has changed.
 
 Without exactly-once, an earlier worker may have produced rows after the row at which a pass starts. The pass may have
 seen the deletion of such a row. Therefore, all changes are repeated unless all records so far were produced with
@@ -18,7 +18,7 @@ exactly-once.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from .events import TableEvents
@@ -42,6 +42,8 @@ class Pass(NamedTuple):
     """The result of pg_current_snapshot: xmin:xmax:xip,xip,…"""
     until_lsn: int
     """All transactions that the pass has seen were committed before this log position."""
+    key_columns: list[list[int]] | None = None
+    """The [number, type OID, collation OID] of each column of `key`; None if they are unknown."""
 
     def saw(self, begin: Begin) -> bool:
         """Return whether a transaction of the stream was visible to the pass."""
@@ -73,12 +75,12 @@ class Passes:
         `exactly_once` says whether the records of this worker and their offsets are committed in one transaction.
         """
         text = None if offset is None else offset.get("passes")
-        passes, truncated = json.loads(text) if text else ([], [])
+        passes, new = json.loads(text) if text else ([], [])
         self._exactly_once = exactly_once and (offset is None or offset.get("exactly_once") is True)
         """Whether all records so far were produced with exactly-once. Otherwise, the passes contain no change."""
         self._passes = [Pass(*each) for each in passes]
-        self._truncated = set(truncated)
-        """The OIDs of the tables with a TRUNCATE that became a record. All later changes of these tables are new."""
+        self._new = set(new)
+        """The OIDs of the tables all of whose changes are new."""
 
     @property
     def until_lsn(self) -> int:
@@ -88,7 +90,7 @@ class Passes:
     def offset(self) -> dict[str, Any]:
         """Return the part of the source offset from which the passes can be restored."""
         marker = {"exactly_once": True} if self._exactly_once else {}
-        text = json.dumps([self._passes, sorted(self._truncated)], separators=(",", ":"))
+        text = json.dumps([self._passes, sorted(self._new)], separators=(",", ":"))
         return {**marker, "passes": text} if self._passes else marker
 
     def add(self, new: Pass) -> None:
@@ -100,12 +102,12 @@ class Passes:
     def contain(self, begin: Begin, table: TableEvents, row: Tuple) -> bool:
         """Return whether the snapshot contains a change of a row; `row` must contain at least the key columns."""
         oid = table.relation.oid
-        if not self._exactly_once or begin.commit_lsn > self.until_lsn or oid in self._truncated:
+        if not self._exactly_once or begin.commit_lsn > self.until_lsn or oid in self._new:
             return False
         for each in reversed(self._passes):
             if not each.reads_some(oid):
                 continue
-            behind = each.reads_all(oid) or _is_behind(table, row, each.key or [])
+            behind = each.reads_all(oid) or _is_behind(table, row, each)
             if behind is None:
                 return False
             if behind:
@@ -122,21 +124,32 @@ class Passes:
                 if not each.saw(begin):
                     return False
                 if each.reads_all(oid):
-                    return oid not in self._truncated
+                    return oid not in self._new
         return False
 
-    def truncated(self, table: TableEvents) -> None:
-        """Record that a TRUNCATE was produced. Readers then remove the table's rows that any pass has read."""
-        self._truncated.add(table.relation.oid)
+    def contain_no_more(self, table: int) -> None:
+        """Treat all further changes of a table as new.
+
+        This holds after a TRUNCATE was produced, because readers then remove the rows that any pass has read. It also
+        holds if the table is read again because its key has changed: rows with the earlier key are not read again.
+        """
+        self._new.add(table)
 
 
-def _is_behind(table: TableEvents, row: Tuple, key: Iterable[str]) -> bool | None:
-    """Return whether a row comes after a key in the order of the table's key; None if the keys cannot be compared."""
+def _is_behind(table: TableEvents, row: Tuple, start: Pass) -> bool | None:
+    """Return whether a row comes after the key at which a pass starts; None if the keys cannot be compared.
+
+    They can be compared if the columns of the key are the same at the change, at the start of the pass, and now.
+    """
+    if start.key is None or start.key_columns is None or table.current_key != start.key_columns:
+        return None
     own, other = [], []
-    for index, text in zip(table.key_columns, key, strict=False):
-        oid, value = table.relation.columns[index].type_oid, row[index]
+    for index, text, (_, oid, _) in zip(table.key_columns, start.key, start.key_columns, strict=True):
+        value = row[index]
         if not isinstance(value, bytes) or (oid not in _INTEGERS and oid != _UUID):
+            return None
+        if table.relation.columns[index].type_oid != oid:
             return None
         own.append(int(value) if oid in _INTEGERS else value.decode())
         other.append(int(text) if oid in _INTEGERS else text)
-    return own > other if own and len(own) == len(table.key_columns) else None
+    return own > other

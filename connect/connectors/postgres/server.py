@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -106,8 +106,8 @@ def failure(error: psycopg.Error, what: str) -> ConnectError:
 
 
 _KEY: Final = sql.SQL(
-    "SELECT a.attname, a.attgenerated <> '' AS generated, k.place FROM pg_index i, "
-    "unnest(i.indkey[0:i.indnkeyatts - 1]) WITH ORDINALITY k(number, place), pg_attribute a "
+    "SELECT a.attname, a.attnum, a.atttypid, a.attcollation, a.attgenerated <> '' AS generated, k.place "
+    "FROM pg_index i, unnest(i.indkey[0:i.indnkeyatts - 1]) WITH ORDINALITY k(number, place), pg_attribute a "
     "WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND a.attnum = k.number AND CASE WHEN c.relreplident = 'i' AND "
     "EXISTS (SELECT 1 FROM pg_index WHERE indrelid = c.oid AND indisreplident) THEN i.indisreplident "
     "ELSE i.indisprimary END"
@@ -321,8 +321,15 @@ async def flush_log(connection: psycopg.AsyncConnection[Any]) -> None:
         await connection.execute("SELECT pg_logical_emit_message(true, 'oncelog', '')")  # so the commit has a record
 
 
-async def key_columns(connection: psycopg.AsyncConnection[Any], relation: Relation) -> list[str]:
-    """Return the columns of the current key of a table (see `Table`), in order; none if the table is gone.
+class Key(NamedTuple):
+    """A key: the names of its columns, in order, and the [number, type OID, collation OID] of each of them."""
+
+    names: list[str]
+    columns: list[list[int]]
+
+
+async def current_key(connection: psycopg.AsyncConnection[Any], relation: Relation) -> Key:
+    """Return the current key of a table (see `Table`); a key without columns if the table is gone.
 
     If columns of the key were renamed since the server streamed `relation`, return their names in `relation`. These are
     known only if no column was added or dropped, or if no other column differs. Otherwise, return the current names.
@@ -330,23 +337,24 @@ async def key_columns(connection: psycopg.AsyncConnection[Any], relation: Relati
     row = await (
         await connection.execute(
             sql.SQL(
-                "SELECT array(SELECT attname FROM ({}) k ORDER BY place)::text[], "
+                "SELECT array(SELECT attname FROM ({key}) k ORDER BY place)::text[], "
+                "array(SELECT ARRAY[attnum, atttypid::bigint, attcollation::bigint] FROM ({key}) k ORDER BY place), "
                 "array(SELECT CASE WHEN attisdropped THEN '' ELSE attname END FROM pg_attribute "
                 "WHERE attrelid = c.oid AND attnum > 0 AND attgenerated = '' ORDER BY attnum)::text[] "
-                "FROM pg_class c WHERE c.oid = {}"
-            ).format(_KEY, sql.Literal(relation.oid))
+                "FROM pg_class c WHERE c.oid = {oid}"
+            ).format(key=_KEY, oid=sql.Literal(relation.oid))
         )
     ).fetchone()
     if row is None:
-        return []
-    key, columns = row
+        return Key([], [])
+    key, key_columns, columns = row
     earlier = [column.name for column in relation.columns]
     pairs = list(zip(columns, earlier, strict=False))
     same = "" not in columns and len(columns) == len(earlier)  # no column was added or dropped since
     if len(pairs) < len(earlier) or (not same and any(now != name and now not in key for now, name in pairs)):
-        return list(key)
+        return Key(key, key_columns)
     names = dict(pairs)
-    return [names.get(name, name) for name in key]
+    return Key([names.get(name, name) for name in key], key_columns)
 
 
 async def _value(connection: psycopg.AsyncConnection[Any], statement: str, *parameters: Any) -> Any:

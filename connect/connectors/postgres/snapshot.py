@@ -2,9 +2,9 @@
 
 The tables come in the order of their OIDs, because a table that is renamed meanwhile keeps its OID.
 
-An interrupted snapshot continues after the last row that it read of a table with a key; a table without a key is read
-again from its start. The rows are then newer than the slot, whose stream repeats the changes in between. `passes` finds
-the changes that the rows already contain.
+An interrupted snapshot continues after the last row that it read of a table with a key. A table without a key, or whose
+key has changed meanwhile, is read again from its start. The rows are then newer than the slot, whose stream repeats the
+changes in between. `passes` finds the changes that the rows already contain.
 
 ALTER TABLE may rewrite a table whose rows were not read yet. The transaction sees none of the new rows, and the stream
 does not have them either, so the snapshot is interrupted and continues in a new transaction. The new transaction first
@@ -15,6 +15,7 @@ rewritten again and again.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -26,6 +27,8 @@ from .passes import Pass
 from .pgoutput import Relation, RelationColumn, Tuple, lsn_number
 from .server import Table, connect, failure
 
+log = logging.getLogger(__name__)
+
 
 class TableChangedError(RetriableError):
     """A table was changed before the snapshot read it, so the snapshot must continue in a new transaction."""
@@ -34,13 +37,14 @@ class TableChangedError(RetriableError):
 class SnapshotRows(NamedTuple):
     """Rows of one table, with their `keys` for the offsets. `last` says whether they are the table's last rows.
 
-    An empty table has no rows.
+    An empty table has no rows. `key_columns` has the number, type and collation of each column of the key.
     """
 
     relation: Relation
     table: Table
     rows: list[Tuple]
     keys: list[str | None]
+    key_columns: str
     last: bool
 
 
@@ -53,6 +57,7 @@ class Snapshot:
         self._tables = sorted(tables, key=lambda table: table.oid)
         self._after: list[str] | None = None
         self._relation: Relation | None = None
+        self._key_columns: list[list[int]] = []
         self._ahead: list[Tuple] | None = None
 
     async def start(self, exported: str) -> None:
@@ -60,23 +65,30 @@ class Snapshot:
         await self._begin()
         await self._execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(exported)))
 
-    async def resume(self, oid: int, key: str | None, *, done: bool) -> Pass:
+    async def resume(self, oid: int, key: str | None, key_columns: str | None, *, done: bool) -> Pass:
         """Continue after a key of a table, or after the whole table; `oid` is 0 at the start of the first table.
 
+        If `key_columns` are not those of the table's current key, the whole table is read, and the pass has no key.
         Return the pass that describes the visible rows.
         """
         self._tables = [each for each in self._tables if each.oid > oid or (each.oid == oid and not done)]
         behind = None if key is None or done else json.loads(key)
+        columns = None
         await self._begin()
         if self._tables:
             first = self._tables[0]
-            self._after = behind if first.oid == oid else None
             await self._execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS SHARE MODE").format(first.identifier))
+            if first.oid == oid and behind is not None:
+                columns = _key_columns(first, await self._columns(first))
+                if key_columns is not None and columns != json.loads(key_columns):
+                    log.info("snapshot: %s is read again, because its key has changed", first.full_name)
+                    behind = None
+                self._after = behind
         cursor = await self._execute(sql.SQL("SELECT pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text"))
         row = await cursor.fetchone()
         assert row is not None
         last = self._tables[-1].oid if self._tables else oid
-        return Pass(oid, behind, done, last, row[0], lsn_number(row[1]))
+        return Pass(oid, behind, done, last, row[0], lsn_number(row[1]), columns)
 
     async def next(self) -> SnapshotRows | None:
         """Return the next rows; None after the last table."""
@@ -93,7 +105,7 @@ class Snapshot:
             self._tables, self._relation, self._after = self._tables[1:], None, None
         places = [[column.name for column in relation.columns].index(name) for name in table.key]
         keys = [json.dumps([_text(row[place]) for place in places]) if places else None for row in rows]
-        return SnapshotRows(relation, table, rows, keys, last)
+        return SnapshotRows(relation, table, rows, keys, json.dumps(self._key_columns), last)
 
     async def close(self) -> None:
         """End the snapshot's transaction."""
@@ -105,16 +117,20 @@ class Snapshot:
         self._connection = await connect(self._settings)
         await self._execute(sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
 
-    async def _open(self, table: Table) -> Relation:
+    async def _columns(self, table: Table) -> list[tuple[str, int, int, int, int]]:
+        """Return the name, type OID, type modifier, number and collation OID of each column."""
         cursor = await self._execute(
             sql.SQL(
-                "SELECT a.attname, a.atttypid::bigint, a.atttypmod FROM pg_attribute a WHERE a.attrelid = {} "
-                "AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum"
+                "SELECT attname, atttypid::bigint, atttypmod, attnum, attcollation::bigint FROM pg_attribute "
+                "WHERE attrelid = {} AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum"
             ).format(sql.Literal(table.oid))
         )
-        columns = [
-            RelationColumn(name, oid, modifier, name in table.key) for name, oid, modifier in await cursor.fetchall()
-        ]
+        return await cursor.fetchall()
+
+    async def _open(self, table: Table) -> Relation:
+        found = await self._columns(table)
+        self._key_columns = _key_columns(table, found)
+        columns = [RelationColumn(name, oid, modifier, name in table.key) for name, oid, modifier, _, _ in found]
         names = sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)
         statement = sql.SQL("DECLARE snapshot_rows NO SCROLL CURSOR FOR SELECT {} FROM ONLY {}").format(
             names, table.identifier
@@ -163,6 +179,12 @@ class Snapshot:
             raise TableChangedError(f"the snapshot was interrupted, and continues: {what}") from error
         except psycopg.Error as error:
             raise failure(error, "the snapshot was interrupted") from error
+
+
+def _key_columns(table: Table, columns: list[tuple[str, int, int, int, int]]) -> list[list[int]]:
+    """Return the [number, type OID, collation OID] of each column of the key that is among the `columns`."""
+    known = {name: [number, oid, collation] for name, oid, _, number, collation in columns}
+    return [known[name] for name in table.key if name in known]
 
 
 def _text(value: Any) -> str:

@@ -1,13 +1,13 @@
 """`PostgresSourceTask`: produces the existing rows first, and then changes as they are committed.
 
 The source partition is {"server": topic.prefix}. An offset in the snapshot is {"snapshot": true, "lsn", "table", "oid",
-"key" or "done"}. The offset of a change is {"lsn": the transaction's commit position, "event": number of its changes
-already produced}, because transactions are streamed in the order of their commits. If a change becomes several records,
-the last of them has this offset, and the others have the offset before the change. After an interrupted snapshot, both
-kinds of offsets also have "passes", until the stream is past the last change that the snapshot may contain. Until then,
-offsets also have {"exactly_once": true} if all records so far were produced with exactly-once. Each offset has "system"
-and "timeline", which identify the log that it belongs to. The server may forget a transaction once its
-last record is committed in Kafka.
+"key" and "key_columns", or "done"}. The offset of a change is {"lsn": the transaction's commit position, "event":
+number of its changes already produced}, because transactions are streamed in the order of their commits. If a change
+becomes several records, the last of them has this offset, and the others have the offset before the change. After an
+interrupted snapshot, both kinds of offsets also have "passes", until the stream is past the last change that the
+snapshot may contain. Until then, offsets also have {"exactly_once": true} if all records so far were produced with
+exactly-once. Each offset has "system" and "timeline", which identify the log that it belongs to. The server may forget
+a transaction once its last record is committed in Kafka.
 
 Nothing in the server says to which connector a slot belongs. Therefore, a task with snapshot.mode=initial uses an
 existing slot only if it has an offset, and otherwise fails. When a task stops, it drops the slot that it has created
@@ -212,8 +212,10 @@ class PostgresSourceTask(SourceTask):
                     await snapshot.start(created.snapshot)
             elif offset is not None and offset.get("snapshot"):
                 snapshot = Snapshot(self._settings, tables)
-                done = bool(offset.get("done"))
-                self._pass = await snapshot.resume(offset.get("oid", 0), offset.get("key"), done=done)
+                oid, key, done = offset.get("oid", 0), offset.get("key"), bool(offset.get("done"))
+                self._pass = await snapshot.resume(oid, key, offset.get("key_columns"), done=done)
+                if key is not None and self._pass.key is None:
+                    self._passes.contain_no_more(oid)
                 await server.flush_log(connection)  # otherwise a crash would lose what the pass has seen
             if snapshot is None:
                 await replication.start()
@@ -298,9 +300,10 @@ class PostgresSourceTask(SourceTask):
             "oid": batch.table.oid,
             **self._passes.offset(),
         }
+        keyed = {**place, "key_columns": batch.key_columns}
         origin = Origin(int(time.time() * 1000), lsn, snapshot=True)
         records = [
-            self._events.upsert(table, "r", row, None, origin, place if key is None else {**place, "key": key})
+            self._events.upsert(table, "r", row, None, origin, place if key is None else {**keyed, "key": key})
             for row, key in zip(batch.rows, batch.keys, strict=True)
         ]
         self._snapshot_rows += len(records)
@@ -400,7 +403,7 @@ class PostgresSourceTask(SourceTask):
         records = [record for table in emptied if (record := self._events.truncate(table, origin, {})) is not None]
         if records and begin.commit_lsn <= self._passes.until_lsn:
             for table in emptied:
-                self._passes.truncated(table)
+                self._passes.contain_no_more(table.relation.oid)
         return [record.replace(source_offset=self._offset_of(begin)) for record in records]
 
     def _offset_of(self, begin: Begin) -> dict[str, Any]:
@@ -417,12 +420,12 @@ class PostgresSourceTask(SourceTask):
             return None
         connection = await server.connect(self._settings)
         try:
-            key = await server.key_columns(connection, relation)
+            key = await server.current_key(connection, relation)
         except psycopg.Error as error:
             raise server.failure(error, f"the key of {relation.full_name} cannot be read") from error
         finally:
             await connection.close()
-        return self._events.table(relation, key)
+        return self._events.table(relation, key.names, key.columns)
 
     # -- what the server may forget
 

@@ -15,9 +15,12 @@ CONFIG = {"database.hostname": "h", "database.user": "u", "database.dbname": "d"
 
 def table(name: str, *kinds: int) -> TableEvents:
     columns = tuple(RelationColumn(f"k{place}", oid, -1, True) for place, oid in enumerate(kinds))
-    return Events(SETTINGS.parse(CONFIG)).table(
-        Relation(OIDS[name], "public", name, "d", columns), [c.name for c in columns]
-    )
+    relation = Relation(OIDS[name], "public", name, "d", columns)
+    return Events(SETTINGS.parse(CONFIG)).table(relation, [each.name for each in columns], key_columns(*kinds))
+
+
+def key_columns(*kinds: int) -> list[list[int]]:
+    return [[place, oid, 0] for place, oid in enumerate(kinds)]
 
 
 def begin(xid: int, commit_lsn: int = 1) -> Begin:
@@ -66,14 +69,14 @@ def test_keys_are_compared_where_the_server_would_order_them_alike(
     kinds: tuple[int, ...], key: list[str], row: list[bytes], contained: bool
 ) -> None:
     passes = Passes(exactly_once=True)
-    passes.add(Pass(20, key, False, 20, "10:20:", 100))
+    passes.add(Pass(20, key, False, 20, "10:20:", 100, key_columns(*kinds)))
     assert passes.contain(begin(5), table("t", *kinds), list(row)) is contained
 
 
 def test_the_last_pass_that_reads_a_row_decides() -> None:
     passes = Passes(exactly_once=True)
-    passes.add(Pass(2, ["5"], False, 3, "10:10:", 100))
-    passes.add(Pass(2, ["9"], False, 3, "20:20:", 200))
+    passes.add(Pass(2, ["5"], False, 3, "10:10:", 100, key_columns(INT8)))
+    passes.add(Pass(2, ["9"], False, 3, "20:20:", 200, key_columns(INT8)))
     passes = Passes(passes.offset(), exactly_once=True)
     rows = {name: table(name, INT8) for name in "abc"}
     seen = [
@@ -91,7 +94,7 @@ def test_a_pass_that_has_read_nothing_is_replaced() -> None:
     passes = Passes(exactly_once=True)
     for xmax in (10, 20):
         passes.add(Pass(20, ["5"], False, 20, f"{xmax}:{xmax}:", xmax))
-    assert passes.offset() == {"exactly_once": True, "passes": '[[[20,["5"],false,20,"20:20:",20]],[]]'}
+    assert passes.offset() == {"exactly_once": True, "passes": '[[[20,["5"],false,20,"20:20:",20,null]],[]]'}
 
 
 def test_behind_a_truncation_that_not_all_passes_have_seen_all_changes_are_new() -> None:
@@ -99,7 +102,7 @@ def test_behind_a_truncation_that_not_all_passes_have_seen_all_changes_are_new()
     passes.add(Pass(2, ["5"], False, 3, "10:10:", 100))
     a, b, c = (table(name, INT8) for name in "abc")
     assert [passes.contain_truncate(begin(9), each) for each in (a, b, c)] == [False, False, True]
-    passes.truncated(b)
+    passes.contain_no_more(OIDS["b"])
     passes = Passes(passes.offset(), exactly_once=True)
     assert not passes.contain(begin(9), b, [b"6"])
     assert passes.contain(begin(9), c, [b"6"])
