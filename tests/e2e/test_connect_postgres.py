@@ -473,6 +473,35 @@ async def test_what_is_missing_is_named(
     assert not isinstance(failure.value, RetriableError)
 
 
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "REVOKE SELECT ON t FROM {role}",
+        "ALTER TABLE t ENABLE ROW LEVEL SECURITY; CREATE POLICY few ON t USING (id = 1)",
+    ],
+)
+async def test_a_snapshot_that_may_not_see_all_rows_is_refused(
+    postgres: PostgresServer, database: str, hidden: str
+) -> None:
+    role = f"{database}_role"
+    postgres.execute(
+        "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)",
+        "CREATE PUBLICATION oncelog FOR TABLE t",
+        f"CREATE ROLE {role} LOGIN REPLICATION", f"GRANT SELECT ON t TO {role}", hidden.format(role=role),
+        database=database,
+    )  # fmt: skip
+    new = source(postgres, database, database_user=role, publication_autocreate_mode="disabled")
+    async with await new.task() as task:
+        with pytest.raises(
+            ConnectError, match="needs SELECT on the tables, and BYPASSRLS for tables with row-level secu"
+        ):
+            await task.poll()
+    assert slots(postgres, database) == []
+    postgres.execute(f"GRANT SELECT ON t TO {role}", f"ALTER ROLE {role} BYPASSRLS", database=database)
+    assert ops(await new.read(2)) == [("r", 1), ("r", 2)]
+    postgres.execute(f"DROP OWNED BY {role}; DROP ROLE {role}", database=database)
+
+
 async def test_a_lost_slot_is_said(postgres: PostgresServer, database: str) -> None:
     postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)", database=database)
     new = source(postgres, database)

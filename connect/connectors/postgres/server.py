@@ -16,9 +16,12 @@ from .pgoutput import Relation, lsn_number, lsn_text
 
 _OPTIONS: Final = (
     "-c datestyle=ISO,YMD -c timezone=UTC -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1 "
-    "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"
+    "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 -c row_security=off"
 )
-"""Session settings that give values the same text form in the snapshot and in the stream, and switch timeouts off."""
+"""Session settings that give values the same text form in the snapshot and in the stream, and switch timeouts off.
+
+The server would leave out rows that row-level security hides from the user. With row_security=off, the query fails.
+"""
 
 
 _LOOKS: Final = 20

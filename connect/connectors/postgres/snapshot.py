@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import sql
 
-from ...errors import RetriableError
+from ...errors import ConnectError, RetriableError
 from .passes import Pass
 from .pgoutput import Relation, RelationColumn, Tuple, lsn_number
 from .server import Table, connect, failure
@@ -177,6 +177,12 @@ class Snapshot:
         except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
             what = error.diag.message_primary
             raise TableChangedError(f"the snapshot was interrupted, and continues: {what}") from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise ConnectError(
+                f"the snapshot cannot read all rows: {error.diag.message_primary}. The user needs SELECT on the "
+                "tables, and BYPASSRLS for tables with row-level security "
+                f"(ALTER ROLE {self._settings['database.user']} BYPASSRLS)"
+            ) from error
         except psycopg.Error as error:
             raise failure(error, "the snapshot was interrupted") from error
 
