@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +14,7 @@ from oncelog.connect.connectors.postgres import server
 from oncelog.connect.connectors.postgres import task as postgres_task
 from oncelog.connect.connectors.postgres.pgoutput import Relation
 from oncelog.connect.connectors.postgres.replication import NewSlot, Replication
+from oncelog.connect.connectors.postgres.settings import SETTINGS
 from support.postgres import PostgresServer
 from support.source_tasks import RunningTask, Source
 
@@ -417,6 +420,51 @@ async def test_a_killed_server_is_connected_again(postgres: PostgresServer, data
                 while len(read) < count:
                     read += await polled(task)
     assert [key["id"] for key, _ in seen(read)] == [0, 1, 2][: len(read)]
+
+
+async def test_a_server_that_was_killed_between_two_polls_is_connected_again(
+    postgres: PostgresServer, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (0)", database=database)
+    new = source(postgres, database)
+    await new.read(1)
+    async with await new.task() as task, asyncio.timeout(60):
+        assert await task.poll() == []  # the stream has begun
+        await asyncio.to_thread(postgres.kill9)
+        while "the replication connection was lost" not in caplog.text:  # the task is paused
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(postgres.start)
+        postgres.execute("INSERT INTO t VALUES (1)", database=database)
+        with pytest.raises(RetriableError, match="the replication connection was lost"):
+            await task.poll()
+        read: list[SourceRecord] = []
+        while not read:
+            read += await polled(task)
+    assert ops(read) == [("c", 1)]
+
+
+async def test_a_wait_for_data_does_not_touch_the_descriptor_of_another_socket(
+    postgres: PostgresServer, database: str
+) -> None:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", database=database)
+    replication = Replication(SETTINGS.parse(source(postgres, database).config))
+    await replication.connect()
+    descriptor = replication._pgconn().socket
+    waiting = asyncio.create_task(replication.receive(60))
+    await asyncio.sleep(0)
+    first, second = socket.socketpair()
+    await replication.close()  # as libpq does when the connection is lost
+    os.dup2(first.fileno(), descriptor)  # another socket gets the number
+    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=descriptor))
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    second.send(b"x")
+    async with asyncio.timeout(60):
+        assert await reader.read(1) == b"x"
+    writer.close()
+    await writer.wait_closed()
+    first.close()
+    second.close()
 
 
 async def test_a_server_that_goes_away_while_a_key_is_looked_up_is_connected_again(

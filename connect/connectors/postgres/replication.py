@@ -8,9 +8,11 @@ event loop.
 from __future__ import annotations
 
 import asyncio
+import os
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -107,14 +109,12 @@ class Replication:
         """Return the next message of pgoutput that has arrived, or None."""
         connection = self._pgconn()
         while True:
-            try:
+            with _errors_mapped():
                 size, data = connection.get_copy_data(1)
-            except psycopg.Error as error:
-                raise failure(error, _LOST) from error
+                result = connection.get_result() if size < 0 else None
             if size == 0:
                 return None
             if size < 0:
-                result = connection.get_result()
                 message = "" if result is None else result.error_message.decode("utf-8", "replace").strip()
                 raise failure(psycopg.OperationalError(message or "the server has ended the stream"), _LOST)
             content = bytes(data)
@@ -130,39 +130,39 @@ class Replication:
 
     async def receive(self, timeout_s: float) -> None:
         """Wait up to `timeout_s` seconds for data, and read it."""
-        connection = self._pgconn()
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(connection.socket, arrived.set)
+        with _errors_mapped():
+            # A copy, because libpq closes its own when the connection is lost, and another socket may get the number.
+            descriptor = os.dup(self._pgconn().socket)
+        loop.add_reader(descriptor, arrived.set)
         try:
             async with asyncio.timeout(timeout_s):
                 await arrived.wait()
         except TimeoutError:
             return
         finally:
-            loop.remove_reader(connection.socket)
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
         self.take()
 
     def take(self) -> None:
         """Read the data that has arrived."""
-        try:
+        with _errors_mapped():
             self._pgconn().consume_input()
-        except psycopg.Error as error:
-            raise failure(error, _LOST) from error
 
     def report(self) -> None:
         """Report the confirmed log position to the server; this also shows that the connector is alive."""
         connection = self._pgconn()
         clock = int((time.time() - _EPOCH_S) * 1_000_000)
         lsn = self.confirmed_lsn
-        try:
+        with _errors_mapped():
             connection.put_copy_data(b"r" + struct.pack("!QQQqB", lsn, lsn, lsn, clock, 0))
             connection.flush()
-        except psycopg.Error as error:
-            raise failure(error, _LOST) from error
 
     async def _command(self, text: str) -> pq.abc.PGresult:
-        self._pgconn().send_query(text.encode())
-        self._pgconn().flush()
+        with _errors_mapped():
+            self._pgconn().send_query(text.encode())
+            self._pgconn().flush()
         result = await self._result()
         if result is None:
             raise ConnectError(f"the server did not answer {text}")
@@ -177,12 +177,22 @@ class Replication:
     async def _result(self) -> pq.abc.PGresult | None:
         while self._pgconn().is_busy():
             await self.receive(1.0)
-        return self._pgconn().get_result()
+        with _errors_mapped():
+            return self._pgconn().get_result()
 
     def _pgconn(self) -> pq.abc.PGconn:
         if self._connection is None:
             raise ConnectError("the replication connection is closed")
         return self._connection.pgconn
+
+
+@contextmanager
+def _errors_mapped() -> Iterator[None]:
+    """Raise RetriableError or ConnectError in place of psycopg's errors."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise failure(error, _LOST) from error
 
 
 def _with_state(message: str, state: bytes | None) -> psycopg.Error:
