@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .lines import IncompleteFileError, LineFile
-from .scanning import FileId, Listed, path_text
+from .scanning import FileId, Listed, Listing, path_text
 
 log = logging.getLogger(__name__)
 
@@ -152,14 +152,24 @@ class Files:
         self._owners: dict[Entry, File] = {}
         self._devices: set[int] = set()
         """The devices of the files in the current listing."""
+        self._unlisted: set[str] = set()
+        """The subdirectories that could not be listed the last time."""
 
-    def update(self, listed: Iterable[Listed]) -> list[File]:
-        """Process the current listing of the directory. Return the files that may have new lines, the oldest first."""
-        there = {each.id: each for each in listed}
+    def update(self, listing: Listing) -> list[File]:
+        """Process the current listing of the directory. Return the files that may have new lines, the oldest first.
+
+        Files in a subdirectory that cannot be listed now are not read meanwhile. They are not treated as gone.
+        """
+        for path, reason in listing.unlisted.items():
+            if path not in self._unlisted:
+                log.warning("%s cannot be listed, and is tried again: %s", path_text(path), reason)
+        self._unlisted = set(listing.unlisted)
+        there = {each.id: each for each in listing.files}
         for identity, file in list(self.known.items()):
             now = there.get(identity)
             if now is None:
-                self._vanished(file)
+                if not listing.hides(file.path):
+                    self._vanished(file)
                 continue
             file.path, file.name, file.gone = now.path, now.name, False
             if file.cut_off == now.stamp:
@@ -181,8 +191,8 @@ class Files:
         for each in there.values():
             if each.id not in self.known:
                 self.known[each.id] = File(each.id, each.path, each.name)
-        self._identify([file for file in self.known.values() if file.entry is None], there)
-        ready = [file for file in self.known.values() if file.entry is not None and (file.gone or file.more)]
+        self._identify([each for each in self.known.values() if each.entry is None and each.id in there], there)
+        ready = [file for file in self.known.values() if file.entry and (file.gone or (file.more and file.id in there))]
         return sorted(ready, key=lambda file: 0 if file.gone else there[file.id].stamp[1])
 
     def open(self, file: File) -> LineFile | None:

@@ -33,6 +33,17 @@ class Listed(NamedTuple):
     stamp: tuple[int, int]
 
 
+class Listing(NamedTuple):
+    """The matching files of a directory, and why each of the `unlisted` subdirectories cannot be listed now."""
+
+    files: list[Listed]
+    unlisted: dict[str, str]
+
+    def hides(self, path: str) -> bool:
+        """Return whether a path is in a subdirectory that cannot be listed."""
+        return any(path.startswith(os.path.join(directory, "")) for directory in self.unlisted)
+
+
 def path_text(path: str) -> str:
     r"""Return a path as text, with \xHH for each byte that is not valid UTF-8.
 
@@ -42,10 +53,16 @@ def path_text(path: str) -> str:
     return escaped.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def listed(directory: str, include: Sequence[str], exclude: Sequence[str], recursive: bool) -> list[Listed]:
-    """Return the matching files. Raises ConnectError if the directory cannot be read."""
-    found = []
-    for path in _paths(directory, recursive):
+def listed(directory: str, include: Sequence[str], exclude: Sequence[str], recursive: bool) -> Listing:
+    """Return the matching files. Raises ConnectError if the directory itself cannot be listed."""
+    try:
+        entries = _entries(directory)
+    except OSError as error:
+        raise ConnectError(
+            f"directory {path_text(directory)} cannot be listed: {error.strerror}; check the setting directory"
+        ) from error
+    found = Listing([], {})
+    for path in _paths(entries, recursive, found.unlisted):
         name = path_text(os.path.relpath(path, directory))
         if not _matches(name, include) or _matches(name, exclude):
             continue
@@ -54,24 +71,33 @@ def listed(directory: str, include: Sequence[str], exclude: Sequence[str], recur
         except OSError:
             continue  # deleted in the meantime, or a dangling link
         if stat.S_ISREG(status.st_mode):
-            found.append(Listed(FileId(status.st_dev, status.st_ino), path, name, (status.st_size, status.st_mtime_ns)))
+            found.files.append(
+                Listed(FileId(status.st_dev, status.st_ino), path, name, (status.st_size, status.st_mtime_ns))
+            )
     return found
 
 
-def _paths(directory: str, recursive: bool) -> Iterator[str]:
-    try:
-        with os.scandir(directory) as entries:
-            names = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
-    except OSError as error:
-        raise ConnectError(
-            f"directory {path_text(directory)} cannot be listed: {error.strerror}; check the setting directory"
-        ) from error
-    for name, is_directory in names:
-        path = os.path.join(directory, name)
+def _entries(directory: str) -> list[tuple[str, bool]]:
+    """Return the paths in a directory, and whether each is a directory. Raises OSError."""
+    with os.scandir(directory) as entries:
+        names = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+    return [(os.path.join(directory, name), is_directory) for name, is_directory in names]
+
+
+def _paths(entries: list[tuple[str, bool]], recursive: bool, unlisted: dict[str, str]) -> Iterator[str]:
+    """Yield the paths of the files, and add the subdirectories that cannot be listed to `unlisted`."""
+    for path, is_directory in entries:
         if not is_directory:
             yield path
         elif recursive:
-            yield from _paths(path, recursive)
+            try:
+                below = _entries(path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # deleted or replaced in the meantime
+            except OSError as error:
+                unlisted[path] = error.strerror or str(error)
+                continue
+            yield from _paths(below, recursive, unlisted)
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from oncelog.connect import ConnectError, SourceRecord
@@ -591,6 +592,64 @@ async def test_a_file_that_cannot_be_opened_for_a_while_does_not_stop_the_others
         assert caplog.text.count("a.log cannot be read, and is tried again: Permission denied") == 1
         denied = False
         assert await polled(task, 1) == (["a2"] if recognised else ["a1", "a2"])
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.ENOENT, errno.ENOTDIR])
+async def test_a_subdirectory_that_cannot_be_listed_does_not_stop_the_others(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: int
+) -> None:
+    private, real = logs / "b", os.scandir
+    denied = False
+
+    def scandir(path: str) -> Any:
+        if denied and path == str(private):
+            raise OSError(error, os.strerror(error), path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    for name in "abc":
+        (logs / name).mkdir()
+        (logs / name / "x.log").write_text(f"{name}1\n")
+    async with await source(logs, recursive="true").task() as task:
+        assert sorted(await polled(task, 3)) == ["a1", "b1", "c1"]
+        denied = True
+        for name in "abc":
+            append(logs / name / "x.log", f"{name}2\n")
+        read = await polled(task, 2, more=10)
+        denied = False
+        if error == errno.EACCES:
+            assert sorted(read) == ["a2", "c2"]
+            assert await polled(task, 1) == ["b2"]
+        else:
+            assert sorted(read) == ["a2", "b2", "c2"]  # a file that is gone is read to its end
+            assert await polled(task, 0) == []
+    warnings = caplog.text.count(f"{private} cannot be listed, and is tried again: Permission denied")
+    assert warnings == (1 if error == errno.EACCES else 0)
+
+
+async def test_a_file_in_a_subdirectory_that_cannot_be_listed_stays_known(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    private, real = logs / "b", os.scandir
+    denied = False
+
+    def scandir(path: str) -> Any:
+        if denied and path == str(private):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    private.mkdir()
+    (private / "x.log").write_text("".join(f"{number}\n" for number in range(6)))
+    (private / "y.log").write_text("")
+    async with await source(logs, recursive="true", batch_size="2").task() as task:
+        assert await polled(task, 2, more=0) == ["0", "1"]
+        denied = True
+        await polled(task, 0, more=20)
+        (private / "x.log").write_text("new\n")
+        denied = False
+        assert (await polled(task, 1))[-1] == "new"
+    assert "x.log was truncated or rewritten" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["a.log", "a.gz"])
