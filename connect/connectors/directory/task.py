@@ -99,7 +99,7 @@ class DirectorySourceTask(SourceTask):
             file.close()
         file.more = intact and not opened.ended
         if file.more:
-            self._ready.append(file)
+            self._enqueue(file)
         elif file.gone:
             self._files.drop(file)
         elif opened.compressed:
@@ -119,8 +119,26 @@ class DirectorySourceTask(SourceTask):
             for line in lines
         ]
 
+    def _enqueue(self, file: File) -> None:
+        """Read a file again after the others, or before them if the others would make a gz file close before its end.
+
+        A gz file that is opened again must be decompressed from its start.
+        """
+        assert self._files is not None
+        begun = sum(map(_is_begun, self._files.known.values()))
+        if _is_begun(file) and begun >= self._max_open:
+            self._ready.appendleft(file)
+        else:
+            self._ready.append(file)
+
     def _close_some(self, recent: File) -> None:
         assert self._files is not None
         others = [file for file in self._files.known.values() if file.handle and not file.gone and file is not recent]
+        others.sort(key=_is_begun)
         for file in others[: max(0, len(others) + 1 - self._max_open)]:
             file.close()
+
+
+def _is_begun(file: File) -> bool:
+    """Return whether a file is an open gz file that has more lines."""
+    return file.more and file.handle is not None and file.handle.compressed

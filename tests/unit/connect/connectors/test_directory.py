@@ -455,6 +455,34 @@ async def test_open_files_are_bounded(logs: Path) -> None:
         assert await polled(task, 1) == ["more"]
 
 
+@pytest.mark.parametrize("max_open", [1, 2, 3, 5])
+async def test_gz_files_are_decompressed_once_however_few_files_may_be_open(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, max_open: int
+) -> None:
+    real, decompressed = LineFile._read, 0
+
+    def counting(file: LineFile) -> bytes:
+        nonlocal decompressed
+        data = real(file)
+        decompressed += len(data) * file.compressed
+        return data
+
+    monkeypatch.setattr(LineFile, "_read", counting)
+    wanted = {name: [f"{name} {number}" for number in range(100)] for name in ("a.gz", "b.gz", "c.gz", "d.gz", "e.log")}
+    for name, text in wanted.items():
+        content = "".join(f"{line}\n" for line in text).encode()
+        (logs / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    before = len(os.listdir("/proc/self/fd"))
+    read: list[str] = []
+    async with await source(logs, max_open_files=str(max_open), batch_size="5").task() as task:
+        while len(read) < 500:
+            read += lines(await task.poll())
+            assert len(os.listdir("/proc/self/fd")) <= before + max_open
+    assert {name: [line for line in read if line.startswith(name)] for name in wanted} == wanted
+    size = sum(len(line) + 1 for name in "abcd" for line in wanted[f"{name}.gz"])
+    assert decompressed <= 3 * size  # its first line, its entry, and its lines
+
+
 async def test_files_are_divided_among_tasks(logs: Path) -> None:
     for number in range(20):
         (logs / f"{number}.log").write_text(f"{number}\n")
