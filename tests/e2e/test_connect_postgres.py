@@ -522,6 +522,40 @@ async def test_what_is_missing_is_named(
 
 
 @pytest.mark.parametrize(
+    ("before", "meanwhile"),
+    [
+        ("SELECT", "CREATE PUBLICATION oncelog FOR TABLE a"),
+        ("CREATE PUBLICATION oncelog", "ALTER PUBLICATION oncelog ADD TABLE a"),
+        ("CREATE PUBLICATION oncelog", "ALTER PUBLICATION oncelog ADD TABLE b"),
+        ("SELECT", "DROP TABLE a"),
+        ("CREATE PUBLICATION oncelog", "DROP TABLE a"),
+        ("CREATE PUBLICATION oncelog", "DROP PUBLICATION oncelog"),
+    ],
+)
+async def test_a_publication_that_is_changed_at_the_same_time_is_tried_again(
+    postgres: PostgresServer, database: str, before: str, meanwhile: str
+) -> None:
+    postgres.execute(
+        "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)", "INSERT INTO b VALUES (1)",
+        before, database=database,
+    )  # fmt: skip
+    waiting = f"SELECT 1 FROM pg_stat_activity WHERE datname = '{database}' AND wait_event_type = 'Lock'"
+    new = source(postgres, database)
+    async with await new.task() as task, asyncio.timeout(60):
+        with postgres.connect(database) as connection, connection.transaction():
+            connection.execute(meanwhile)
+            polling = asyncio.create_task(polled(task))
+            while not polling.done() and not postgres.execute(waiting):
+                await asyncio.sleep(0.01)
+        read = await polling
+        while ("r", 1) not in ops(read):
+            read += await polled(task)
+    tables = "SELECT tablename FROM pg_publication_tables WHERE pubname = 'oncelog' ORDER BY 1"
+    remaining = [("b",)] if "DROP TABLE" in meanwhile else [("a",), ("b",)]
+    assert postgres.execute(tables, database=database) == remaining
+
+
+@pytest.mark.parametrize(
     "hidden",
     [
         "REVOKE SELECT ON t FROM {role}",

@@ -192,7 +192,8 @@ async def prepare_publication(
 ) -> None:
     """Create the publication, or add missing tables to it.
 
-    Raises ConnectError if the publication does not exist and publication.autocreate.mode forbids its creation.
+    Raises ConnectError if the publication does not exist and publication.autocreate.mode forbids its creation. Raises
+    RetriableError if the publication or one of the tables is changed at the same time.
     """
     name = settings["publication.name"]
     exists = await _value(connection, "SELECT 1 FROM pg_publication WHERE pubname = %s", name)
@@ -207,8 +208,9 @@ async def prepare_publication(
         raise ConnectError("table.include.list matches no table: give regular expressions for SCHEMA.TABLE")
     listed = sql.SQL(", ").join(table.identifier for table in tables)
     if not exists:
-        statement = sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(sql.Identifier(name), listed)
-        await connection.execute(statement)
+        await _change_publication(
+            connection, sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(sql.Identifier(name), listed)
+        )
         return
     rows = await (
         await connection.execute("SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", (name,))
@@ -216,7 +218,23 @@ async def prepare_publication(
     missing = [table.identifier for table in tables if (table.schema, table.name) not in set(rows)]
     if missing:  # keep other tables, because another connector may need them
         added = sql.SQL(", ").join(missing)
-        await connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(name), added))
+        await _change_publication(
+            connection, sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(name), added)
+        )
+
+
+async def _change_publication(connection: psycopg.AsyncConnection[Any], statement: sql.Composed) -> None:
+    try:
+        await connection.execute(statement)
+    except (
+        psycopg.errors.DuplicateObject,
+        psycopg.errors.UniqueViolation,
+        psycopg.errors.UndefinedObject,
+        psycopg.errors.UndefinedTable,
+        psycopg.errors.InternalError_,  # "tuple concurrently updated"
+    ) as error:
+        what = error.diag.message_primary
+        raise RetriableError(f"the publication or a table was changed at the same time: {what}") from error
 
 
 async def check_partition_roots(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any]) -> None:
