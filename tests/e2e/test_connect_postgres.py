@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -293,6 +294,27 @@ async def test_a_table_that_is_rewritten_again_and_again_is_read(
                 interruptions += 1
     assert interruptions == 1
     assert ops(read) == [("r", id_) for id_ in (1, 2, 3, 4, 11)]
+
+
+async def test_a_task_that_stops_while_it_waits_for_a_lock_closes_its_connections(
+    postgres: PostgresServer, database: str
+) -> None:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)", database=database)
+    new = source(postgres, database, snapshot_fetch_size="1")
+    await new.read(1, keep=1)
+    waiting = "SELECT 1 FROM pg_locks l JOIN pg_class c ON c.oid = l.relation WHERE c.relname = 't' AND NOT l.granted"
+    kind, opened = pytest.importorskip("psycopg").AsyncConnection, []
+    async with await new.task() as task, asyncio.timeout(60):
+        with postgres.connect(database) as connection, connection.transaction():
+            connection.execute("LOCK TABLE t")
+            polling = asyncio.create_task(task.poll())
+            while not postgres.execute(waiting, database=database):
+                await asyncio.sleep(0.01)
+            opened += [each for each in gc.get_objects() if isinstance(each, kind)]
+            polling.cancel()
+            await asyncio.gather(polling, return_exceptions=True)
+    assert len(opened) >= 2
+    assert [each.closed for each in opened] == [True] * len(opened)
 
 
 async def test_the_server_keeps_what_is_not_committed_in_kafka(postgres: PostgresServer, database: str) -> None:

@@ -169,7 +169,7 @@ class PostgresSourceTask(SourceTask):
         self._made = (0, 0)
         self._pass = None
         self._passes = Passes(self._offset, exactly_once=self.context.exactly_once)
-        replication = Replication(self._settings)
+        replication, snapshot = Replication(self._settings), None
         connection = await server.connect(self._settings)
         try:
             await server.check(connection)
@@ -197,7 +197,6 @@ class PostgresSourceTask(SourceTask):
                 )
                 self._offset = self._committed = await self.context.offsets.offset(self._events.partition)
                 raise RetriableError(text) if self._failures < _OWNER_ATTEMPTS - 1 else ConnectError(text)
-            snapshot = None
             if slot is None:
                 try:
                     created = await replication.create_slot()
@@ -219,11 +218,12 @@ class PostgresSourceTask(SourceTask):
                 await server.flush_log(connection)  # otherwise a crash would lose what the pass has seen
             if snapshot is None:
                 await replication.start()
-        except psycopg.Error as error:
+        except BaseException as error:
             await replication.close()
-            raise server.failure(error, "PostgreSQL cannot be prepared") from error
-        except BaseException:
-            await replication.close()
+            if snapshot is not None:
+                await snapshot.close()
+            if isinstance(error, psycopg.Error):
+                raise server.failure(error, "PostgreSQL cannot be prepared") from error
             raise
         finally:
             await connection.close()
