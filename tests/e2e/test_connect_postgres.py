@@ -317,6 +317,27 @@ async def test_a_task_that_stops_while_it_waits_for_a_lock_closes_its_connection
     assert [each.closed for each in opened] == [True] * len(opened)
 
 
+async def test_batches_of_large_rows_are_small(postgres: PostgresServer, database: str) -> None:
+    rows = "SELECT n, repeat('x', 1 << 20) FROM generate_series({}) n"
+    postgres.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, text text)", f"INSERT INTO t {rows.format('1, 40')}", database=database
+    )
+    new = source(postgres, database)
+    batches: list[list[SourceRecord]] = []
+    async with await new.task() as task, asyncio.timeout(60):
+        while sum(map(len, batches)) < 40:
+            batches.append(await task.poll())
+            assert len(batches[-1]) <= 16
+        assert all(len(batch) <= 4 for batch in batches[2:])
+        postgres.execute(f"INSERT INTO t {rows.format('41, 60')}", database=database)
+        while sum(map(len, batches)) < 60:
+            batches.append(await task.poll())
+            assert len(batches[-1]) <= 4
+    assert ops([record for batch in batches for record in batch]) == [
+        *(("r", id_) for id_ in range(1, 41)), *(("c", id_) for id_ in range(41, 61))
+    ]  # fmt: skip
+
+
 async def test_the_server_keeps_what_is_not_committed_in_kafka(postgres: PostgresServer, database: str) -> None:
     postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", database=database)
     new = source(postgres, database, snapshot_mode="never")

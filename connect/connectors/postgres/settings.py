@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Final
 
 from ...config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyString, OneOf, Type, at_least, between
 from ...errors import ConfigValueError
+
+BATCH_BYTES: Final = 4 << 20
+"""The size, in bytes, after which a batch of rows or changes ends."""
 
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
@@ -89,7 +92,7 @@ SETTINGS = ConfigDef(
     ConfigKey("poll.interval.ms", Type.LONG, 500, _LOW, "Maximum wait of one poll for changes, in ms.", at_least(1),
               "Connector"),
     ConfigKey("max.batch.size", Type.INT, 2048, _MEDIUM, "Maximum records of a batch.", at_least(1), "Connector"),
-    ConfigKey("snapshot.fetch.size", Type.INT, 2048, _LOW, "Rows that the snapshot fetches at once.",
+    ConfigKey("snapshot.fetch.size", Type.INT, 2048, _LOW, "Maximum rows that the snapshot fetches at once.",
               at_least(1), "Connector"),
     ConfigKey("status.update.interval.ms", Type.INT, 10_000, _LOW,
               "Time between two reports of the confirmed log position, in ms.", at_least(1), "Connector"),

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -26,6 +26,10 @@ from ...errors import ConnectError, RetriableError
 from .passes import Pass
 from .pgoutput import Relation, RelationColumn, Tuple, lsn_number
 from .server import Table, connect, failure
+from .settings import BATCH_BYTES
+
+_FIRST_ROWS: Final = 16
+"""The number of rows of a table that are read first, because their size is unknown."""
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +63,7 @@ class Snapshot:
         self._relation: Relation | None = None
         self._key_columns: list[list[int]] = []
         self._ahead: list[Tuple] | None = None
+        self._fetch_rows = _FIRST_ROWS
 
     async def start(self, exported: str) -> None:
         """Start a transaction that sees the rows of an exported snapshot."""
@@ -129,7 +134,7 @@ class Snapshot:
 
     async def _open(self, table: Table) -> Relation:
         found = await self._columns(table)
-        self._key_columns = _key_columns(table, found)
+        self._key_columns, self._fetch_rows = _key_columns(table, found), _FIRST_ROWS
         columns = [RelationColumn(name, oid, modifier, name in table.key) for name, oid, modifier, _, _ in found]
         names = sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)
         statement = sql.SQL("DECLARE snapshot_rows NO SCROLL CURSOR FOR SELECT {} FROM ONLY {}").format(
@@ -164,11 +169,17 @@ class Snapshot:
             )
 
     async def _fetch(self) -> list[Tuple]:
-        size: int = self._settings["snapshot.fetch.size"]
-        cursor = await self._execute(sql.SQL("FETCH {} FROM snapshot_rows").format(sql.Literal(size)))
+        """Return the next rows: at most snapshot.fetch.size, and about BATCH_BYTES if they are as large as the last."""
+        count = min(self._fetch_rows, self._settings["snapshot.fetch.size"])
+        cursor = await self._execute(sql.SQL("FETCH {} FROM snapshot_rows").format(sql.Literal(count)))
         result = cursor.pgresult
         assert result is not None
-        return [[result.get_value(row, column) for column in range(result.nfields)] for row in range(result.ntuples)]
+        rows: list[Tuple] = [
+            [result.get_value(row, column) for column in range(result.nfields)] for row in range(result.ntuples)
+        ]
+        size = sum(len(value) for row in rows for value in row if isinstance(value, bytes))
+        self._fetch_rows = max(1, BATCH_BYTES * len(rows) // max(1, size))
+        return rows
 
     async def _execute(self, statement: sql.Composable) -> psycopg.AsyncCursor[Any]:
         assert self._connection is not None

@@ -31,7 +31,7 @@ from ..libraries import require
 from .events import Events, Origin, TableEvents
 from .passes import Pass, Passes
 from .pgoutput import UNCHANGED, Begin, Commit, Delete, Insert, Relation, Truncate, Tuple, Update, decode, lsn_text
-from .settings import SETTINGS
+from .settings import BATCH_BYTES, SETTINGS
 
 if TYPE_CHECKING:
     from .replication import Replication
@@ -325,11 +325,12 @@ class PostgresSourceTask(SourceTask):
     async def _changes(self) -> list[SourceRecord] | None:
         assert self._replication is not None
         records: list[SourceRecord] = []
-        limit = self._settings["max.batch.size"]
-        while len(records) < limit:
+        limit, size = self._settings["max.batch.size"], 0
+        while len(records) < limit and size < BATCH_BYTES:
             message = self._replication.next_message()
             if message is not None:
                 records += await self._records(message)
+                size += len(message)
             elif records:
                 break
             else:
