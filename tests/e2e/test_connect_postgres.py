@@ -534,6 +534,26 @@ async def test_a_server_that_goes_away_while_a_key_is_looked_up_is_connected_aga
     assert [key["id"] for key, _ in seen(read)] == [1]
 
 
+@pytest.mark.parametrize("replication", [False, True])
+async def test_a_connection_without_a_peer_ends_after_two_minutes(
+    postgres: PostgresServer, database: str, replication: bool
+) -> None:
+    settings = SETTINGS.parse(source(postgres, database).config)
+    connection = await server.connect(settings, replication=replication)
+    try:
+        with socket.socket(fileno=os.dup(connection.fileno())) as peer:
+            idle, interval, count, unacknowledged_ms = (
+                peer.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (
+                    socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT,
+                )
+            )  # fmt: skip
+    finally:
+        await connection.close()
+    assert 0 < idle + interval * count <= 120
+    assert 0 < unacknowledged_ms <= 120_000
+
+
 async def polled(task: RunningTask) -> list[SourceRecord]:
     try:
         return await task.poll()

@@ -80,6 +80,9 @@ def connection_info(settings: Mapping[str, Any], *, replication: bool = False) -
         "application_name": f"oncelog {settings['slot.name']}",
         "client_encoding": "UTF8",
         "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 6,
+        "tcp_user_timeout": 90_000,
     }
     if replication:
         parameters["replication"] = "database"
