@@ -554,6 +554,11 @@ async def test_a_connection_without_a_peer_ends_after_two_minutes(
     assert 0 < unacknowledged_ms <= 120_000
 
 
+def test_a_snapshot_that_transaction_timeout_has_ended_is_tried_again() -> None:
+    error = pytest.importorskip("psycopg").errors.lookup("25P04")("terminating connection due to transaction timeout")
+    assert isinstance(server.failure(error, "the snapshot was interrupted"), RetriableError)
+
+
 async def polled(task: RunningTask) -> list[SourceRecord]:
     try:
         return await task.poll()

@@ -104,9 +104,9 @@ def failure(error: psycopg.Error, what: str) -> ConnectError:
     """Return RetriableError for a temporary error of the server, ConnectError for an error that a person must fix."""
     state = error.sqlstate or ""
     text = f"{what}: {str(error).strip()}"
-    # 55006: the slot is in use. 55P03: a lock is not available. 08: connection error. 40: transaction rollback.
-    # 53: insufficient resources. 57: the server shuts down. No state: no connection.
-    passing = not state or state[:2] in ("08", "57", "53", "40") or state in ("55006", "55P03")
+    # 25P04: a transaction timed out. 55006: the slot is in use. 55P03: a lock is not available. 08: connection error.
+    # 40: transaction rollback. 53: insufficient resources. 57: the server shuts down. No state: no connection.
+    passing = not state or state[:2] in ("08", "57", "53", "40") or state in ("25P04", "55006", "55P03")
     wrong = any(word in str(error) for word in ("authentication failed", "does not exist", "no pg_hba.conf entry"))
     return ConnectError(text) if wrong or not passing else RetriableError(text)
 

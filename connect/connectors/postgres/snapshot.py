@@ -28,6 +28,9 @@ from .pgoutput import Relation, RelationColumn, Tuple, lsn_number
 from .server import Table, connect, failure
 from .settings import BATCH_BYTES
 
+_NO_TIMEOUT: Final = sql.SQL("SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'")
+"""Switches off a setting that PostgreSQL has since version 17."""
+
 _FIRST_ROWS: Final = 16
 """The number of rows of a table that are read first, because their size is unknown."""
 
@@ -120,6 +123,7 @@ class Snapshot:
 
     async def _begin(self) -> None:
         self._connection = await connect(self._settings)
+        await self._execute(_NO_TIMEOUT)
         await self._execute(sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
 
     async def _columns(self, table: Table) -> list[tuple[str, int, int, int, int]]:
