@@ -42,42 +42,61 @@ METRICS: Final = (
     Metric(f"{_SOURCE}source_record_poll_rate", _GAUGE, _TASK, "Records per second that the task polls."),
     Metric(
         f"{_SOURCE}source_record_write_total", _COUNTER, _TASK,
-        "Records written and committed, without those that transforms or errors.tolerance dropped.",
+        "Records written and committed, not counting those that transforms or errors.tolerance dropped.",
     ),
     Metric(f"{_SOURCE}source_record_write_rate", _GAUGE, _TASK, "Records written and committed per second."),
-    Metric(f"{_SOURCE}source_record_active_count", _GAUGE, _TASK, "Records polled and not yet written and committed."),
+    Metric(f"{_SOURCE}source_record_active_count", _GAUGE, _TASK, "Records polled but not yet written and committed."),
     Metric(f"{_SOURCE}source_record_active_count_avg", _GAUGE, _TASK, "Mean number of active records."),
     Metric(f"{_SOURCE}source_record_active_count_max", _GAUGE, _TASK, "Largest number of active records."),
     Metric(f"{_SOURCE}poll_batch_avg_time_ms", _GAUGE, _TASK, "Mean duration of a poll that returns records."),
     Metric(f"{_SOURCE}poll_batch_max_time_ms", _GAUGE, _TASK, "Longest duration of a poll that returns records."),
-    Metric(f"{_SOURCE}transaction_size_min", _GAUGE, _TASK, "Fewest records in a transaction or offset commit."),
-    Metric(f"{_SOURCE}transaction_size_max", _GAUGE, _TASK, "Most records in a transaction or offset commit."),
-    Metric(f"{_SOURCE}transaction_size_avg", _GAUGE, _TASK, "Mean records per transaction or offset commit."),
-    Metric(f"{_CONNECTOR_TASK}status", _GAUGE, (*_TASK, "status"), "1 for the task's current state."),
+    Metric(
+        f"{_SOURCE}transaction_size_min", _GAUGE, _TASK,
+        "Smallest number of records in a transaction or offset commit.",
+    ),
+    Metric(
+        f"{_SOURCE}transaction_size_max", _GAUGE, _TASK,
+        "Largest number of records in a transaction or offset commit.",
+    ),
+    Metric(
+        f"{_SOURCE}transaction_size_avg", _GAUGE, _TASK,
+        "Mean number of records in a transaction or offset commit.",
+    ),
+    Metric(f"{_CONNECTOR_TASK}status", _GAUGE, (*_TASK, "status"), "Always 1; `status` is the task's current state."),
     Metric(f"{_CONNECTOR_TASK}running_ratio", _GAUGE, _TASK, "Share of time that the task was running, 0–1."),
     Metric(f"{_CONNECTOR_TASK}pause_ratio", _GAUGE, _TASK, "Share of time that the task was paused, 0–1."),
     Metric(f"{_CONNECTOR_TASK}batch_size_avg", _GAUGE, _TASK, "Mean number of records in a batch."),
     Metric(f"{_CONNECTOR_TASK}batch_size_max", _GAUGE, _TASK, "Largest number of records in a batch."),
     Metric(f"{_CONNECTOR_TASK}offset_commit_avg_time_ms", _GAUGE, _TASK, "Mean duration of an offset commit."),
     Metric(f"{_CONNECTOR_TASK}offset_commit_max_time_ms", _GAUGE, _TASK, "Longest duration of an offset commit."),
-    Metric(f"{_CONNECTOR_TASK}offset_commit_success_percentage", _GAUGE, _TASK, "Share of successful commits, 0–1."),
-    Metric(f"{_CONNECTOR_TASK}offset_commit_failure_percentage", _GAUGE, _TASK, "Share of failed commits, 0–1."),
+    Metric(
+        f"{_CONNECTOR_TASK}offset_commit_success_percentage", _GAUGE, _TASK,
+        "Share of offset commits that succeeded, 0–1.",
+    ),
+    Metric(
+        f"{_CONNECTOR_TASK}offset_commit_failure_percentage", _GAUGE, _TASK,
+        "Share of offset commits that failed, 0–1.",
+    ),
     Metric(f"{_ERROR}total_record_failures", _UNTYPED, _TASK, "Failed attempts to process a record."),
     Metric(f"{_ERROR}total_record_errors", _UNTYPED, _TASK, "Records that made the task fail."),
     Metric(f"{_ERROR}total_records_skipped", _UNTYPED, _TASK, "Records skipped because of errors.tolerance."),
     Metric(f"{_ERROR}total_retries", _UNTYPED, _TASK, "Repeated attempts to process a record."),
-    Metric(f"{_ERROR}total_errors_logged", _UNTYPED, _TASK, "Logged errors of records."),
-    Metric(f"{_ERROR}last_error_timestamp", _GAUGE, _TASK, "Time of the last failure, in ms since the epoch; 0: none."),
+    Metric(f"{_ERROR}total_errors_logged", _UNTYPED, _TASK, "Logged failures to process a record."),
+    Metric(f"{_ERROR}last_error_timestamp", _GAUGE, _TASK, "Time of the last failure, in ms since the epoch, or 0."),
     Metric(
         "kafka_connect_connector_info", _GAUGE,
-        ("connector", "connector_class", "connector_type", "connector_version"), "1 for each connector.",
+        ("connector", "connector_class", "connector_type", "connector_version"),
+        "Always 1; the labels describe the connector.",
     ),
-    Metric("kafka_connect_connector_status", _GAUGE, ("connector", "status"), "1 for the connector's current state."),
-    Metric(f"{_WORKER}connector_count", _GAUGE, (), "Connectors on this worker."),
-    Metric(f"{_WORKER}task_count", _GAUGE, (), "Tasks on this worker."),
+    Metric(
+        "kafka_connect_connector_status", _GAUGE, ("connector", "status"),
+        "Always 1; `status` is the connector's current state.",
+    ),
+    Metric(f"{_WORKER}connector_count", _GAUGE, (), "Number of connectors on this worker."),
+    Metric(f"{_WORKER}task_count", _GAUGE, (), "Number of tasks on this worker."),
     Metric(f"{_WORKER}connector_startup_attempts_total", _COUNTER, (), "Attempts to start a connector."),
-    Metric(f"{_WORKER}connector_startup_success_total", _COUNTER, (), "Connectors that started."),
-    Metric(f"{_WORKER}connector_startup_failure_total", _COUNTER, (), "Connectors that failed to start."),
+    Metric(f"{_WORKER}connector_startup_success_total", _COUNTER, (), "Connector starts that succeeded."),
+    Metric(f"{_WORKER}connector_startup_failure_total", _COUNTER, (), "Connector starts that failed."),
     Metric(
         f"{_WORKER}connector_startup_success_percentage", _GAUGE, (),
         "Share of connector starts that succeeded, 0–1."
@@ -87,25 +106,36 @@ METRICS: Final = (
         "Share of connector starts that failed, 0–1."
     ),
     Metric(f"{_WORKER}task_startup_attempts_total", _COUNTER, (), "Attempts to start a task."),
-    Metric(f"{_WORKER}task_startup_success_total", _COUNTER, (), "Tasks that started."),
-    Metric(f"{_WORKER}task_startup_failure_total", _COUNTER, (), "Tasks that failed to start."),
+    Metric(f"{_WORKER}task_startup_success_total", _COUNTER, (), "Task starts that succeeded."),
+    Metric(f"{_WORKER}task_startup_failure_total", _COUNTER, (), "Task starts that failed."),
     Metric(f"{_WORKER}task_startup_success_percentage", _GAUGE, (), "Share of task starts that succeeded, 0–1."),
     Metric(f"{_WORKER}task_startup_failure_percentage", _GAUGE, (), "Share of task starts that failed, 0–1."),
     Metric(
-        f"{_WORKER}connector_task_count", _GAUGE, ("connector", "status"), "A connector's tasks on this worker."
+        f"{_WORKER}connector_task_count", _GAUGE, ("connector", "status"),
+        "Number of the connector's tasks on this worker that have this status.",
     ),
-    Metric(f"{REBALANCE}connect_protocol", _GAUGE, ("connect_protocol",), "1 for the group's protocol."),
-    Metric(f"{REBALANCE}leader_name", _GAUGE, ("leader_name",), "1 for the address of the group's leader."),
+    Metric(
+        f"{REBALANCE}connect_protocol", _GAUGE, ("connect_protocol",),
+        "Always 1; the label is the group's protocol.",
+    ),
+    Metric(
+        f"{REBALANCE}leader_name", _GAUGE, ("leader_name",),
+        "Always 1; the label is the address of the group's leader.",
+    ),
     Metric(f"{REBALANCE}epoch", _GAUGE, (), "The generation of the group."),
     Metric(
-        f"{REBALANCE}rebalancing", _GAUGE, (), "1 from an assignment until its work has started, else 0."
+        f"{REBALANCE}rebalancing", _GAUGE, (),
+        "1 from an assignment until this worker has started the assigned work, otherwise 0.",
     ),
     Metric(f"{REBALANCE}completed_rebalances_total", _COUNTER, (), "Rebalances that this worker has completed."),
     Metric(
         f"{REBALANCE}rebalance_avg_time_ms", _GAUGE, (),
         "Mean time from an assignment until this worker has started the assigned work.",
     ),
-    Metric(f"{REBALANCE}rebalance_max_time_ms", _GAUGE, (), "Longest time of a rebalance."),
+    Metric(
+        f"{REBALANCE}rebalance_max_time_ms", _GAUGE, (),
+        "Longest time from an assignment until this worker has started the assigned work.",
+    ),
     Metric(f"{REBALANCE}time_since_last_rebalance_ms", _GAUGE, (), "Time since the last completed rebalance."),
 )  # fmt: skip
 """The metrics that a worker exposes."""
@@ -268,9 +298,9 @@ def metrics_markdown() -> str:
 
 _PAGE: Final = """# Metrics of a connect worker
 
-`GET /metrics` on a worker's REST interface returns metrics in Prometheus' text format, about the worker, its group, and
-the connectors and tasks that it runs. Names and meanings are those of Kafka Connect: attribute
-`source-record-poll-total` of `kafka.connect:type=source-task-metrics` is
+`GET /metrics` on a worker's REST interface returns metrics about the worker, its group, and the connectors and tasks
+that it runs, in Prometheus' text format. The metrics are those of Kafka Connect, and their names are derived from Kafka
+Connect's: for example, the attribute `source-record-poll-total` of `kafka.connect:type=source-task-metrics` becomes
 `kafka_connect_source_task_source_record_poll_total`. Rates, means, maxima, minima and percentages cover the last 30 to
 60 seconds.
 
