@@ -37,7 +37,7 @@ class ScramCredentialUpsertion(Struct):
 
 @request(key=51, versions="0", flexible="0+")
 class AlterUserScramCredentialsRequest(Request[AlterUserScramCredentialsResponse]):
-    """Removes and inserts SCRAM credentials (KIP-554). A client sends salt and salted password, never the password."""
+    """Sets and removes SCRAM credentials (KIP-554). A client sends salt and salted password, never the password."""
 
     deletions: list[ScramCredentialDeletion] = array(ScramCredentialDeletion, "0+")
     upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion, "0+")

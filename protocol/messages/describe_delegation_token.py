@@ -42,6 +42,6 @@ class DescribeDelegationTokenOwner(Struct):
 
 @request(key=41, versions="1-3", flexible="2+")
 class DescribeDelegationTokenRequest(Request[DescribeDelegationTokenResponse]):
-    """Asks for the delegation tokens of the given owners, or of all owners (null), that the caller may see (KIP-48)."""
+    """Asks for the delegation tokens that the caller may see (KIP-48), of some owners or, with null, of all owners."""
 
     owners: list[DescribeDelegationTokenOwner] | None = array(DescribeDelegationTokenOwner, "0+", nullable="0+")

@@ -35,7 +35,7 @@ class TopicPartitions(Struct):
 
 @request(key=43, versions="0-2", flexible="2+")
 class ElectLeadersRequest(Request[ElectLeadersResponse]):
-    """Elects a leader of partitions: the preferred replica (type 0), or any live replica (type 1), which may lose
+    """Elects a leader for each partition: the preferred replica (type 0), or any live replica (type 1), which may lose
     records (KIP-183, KIP-460). A null list of partitions means all partitions.
     """
 

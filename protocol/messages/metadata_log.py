@@ -41,8 +41,8 @@ class TopicConfigEntry(Struct):
 
 @record_value(id=9100, versions="0", flexible="0+")
 class TopicMetadataValue(Message):
-    """A topic: its name, its number of partitions, and its configs other than defaults. If `deleting` is true, files of
-    the deleted topic may still exist.
+    """A topic: its name, its number of partitions, and those configs that were set for it. If `deleting` is true, files
+    of the deleted topic may still exist.
     """
 
     name: str = string("0+")
@@ -60,7 +60,9 @@ class ProducerIdsKey(Message):
 
 @record_value(id=9101, versions="0", flexible="0+")
 class ProducerIdsValue(Message):
-    """The first producer id after all blocks so far. A new value is durable before its block is used (KIP-730)."""
+    """The first producer id after all blocks that were handed out. A new value is durable before its block is used
+    (KIP-730).
+    """
 
     next_producer_id: int = int64("0+")
 
@@ -114,7 +116,7 @@ class UserScramCredentialValue(Message):
 
 @record_key(id=9104, versions="0", flexible="none")
 class AclKey(Message):
-    """The key of an access rule: the whole rule, with Kafka's numbers."""
+    """The key of an access rule: the whole rule, with Kafka's numbers for types and operations."""
 
     resource_type: int = int8("0")
     pattern_type: int = int8("0")
@@ -162,7 +164,7 @@ class ClientQuotaEntityPart(Struct):
 
 @record_key(id=9120, versions="0", flexible="none")
 class ClientQuotaKey(Message):
-    """The key of quotas: the entity that has them, with its parts in the order of their types (KIP-546)."""
+    """The key of an entity's quotas: the parts of the entity, sorted by type (KIP-546)."""
 
     entity: list[ClientQuotaEntityPart] = array(ClientQuotaEntityPart, "0")
 

@@ -15,7 +15,7 @@ class PushTelemetryResponse(Response):
 
 @request(key=72, versions="0", flexible="0+")
 class PushTelemetryRequest(Request[PushTelemetryResponse]):
-    """Sends the metrics to which the broker subscribed, as a compressed OTLP message (KIP-714)."""
+    """Sends the metrics to which the broker has subscribed, as a compressed OTLP message (KIP-714)."""
 
     client_instance_id: bytes = uuid("0+")
     subscription_id: int = int32("0+")

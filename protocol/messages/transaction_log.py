@@ -41,10 +41,10 @@ class TransactionLogValue(Message):
 
 @record_key(id=9000, versions="0", flexible="none")
 class GroupAssignmentKey(Message):
-    """The key, in `__transaction_state`, of the claim that a transactional id has on partitions of a consumer group
-    (group-aware initialisation). The record with an empty transactional id stores the newest generation whose claims
-    were dropped. It exists as long as the group has no newer claim. Committed offsets may still name a dropped claim,
-    which is then ignored.
+    """The key of a claim in `__transaction_state`: the claim that a transactional id has on partitions of a consumer
+    group (group-aware initialisation). Committed offsets may still contain claims that were dropped. So the record with
+    an empty transactional id stores the newest generation whose claims were dropped, and claims in committed offsets up
+    to this generation are ignored. This record exists as long as the group has no newer claim.
     """
 
     group_id: str = string("0")
@@ -59,8 +59,8 @@ class AssignedPartitionsSchema(Struct):
 
 @record_value(id=9000, versions="0", flexible="0+")
 class GroupAssignmentValue(Message):
-    """The claim's generation and partitions. A released claim has no partitions, and only its generation still applies.
-    A tombstone removes the generation, too.
+    """The claim's generation and partitions. A claim that was released has no partitions, and only its generation still
+    applies. A tombstone removes the generation, too.
     """
 
     generation_id: int = int32("0+", default=-1)
