@@ -95,9 +95,11 @@ class FlushTask:
         cannot be trusted.
         """
         if self.rewrite is not None:
+            # If the descriptor pool has synced a file and found no space, writes to the file raise this error until
+            # fdatasync has reported it. It ends this flush: the pool's sync may have dropped newer bytes, too.
+            self._sync_files()
             self.rewrite()
-        for file in self.files:
-            file.fdatasync()
+        self._sync_files()
         for path in self.paths:
             sync_derived(fs, path)
         if self.directory:
@@ -107,6 +109,10 @@ class FlushTask:
             self.root.sync(self.root_change)
         if self.note is not None:
             self.note(self.end_offset)
+
+    def _sync_files(self) -> None:
+        for file in self.files:
+            file.fdatasync()
 
 
 def sync_derived(fs: FileSystem, path: str) -> None:

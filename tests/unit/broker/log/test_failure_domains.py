@@ -22,6 +22,7 @@ from oncelog.broker.log import (
     log_manager,
 )
 from oncelog.broker.log.data_directory import DataDirectory
+from oncelog.broker.system.pooled_files import PooledFileSystem
 from oncelog.broker.system.ports import RealFileSystem, SystemClock, SystemRandomIds
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
@@ -432,6 +433,41 @@ async def test_what_a_sync_without_space_has_dropped_is_written_again_beside_the
     manager = new_manager(fs)
     manager.open()
     assert [log.log_end_offset for log in manager.logs()] == [30]
+    manager.abandon()
+
+
+async def test_a_sync_by_the_pool_that_finds_no_space_keeps_no_partition_from_writing_again(
+    fs: FaultyFileSystem,
+) -> None:
+    """The flush and then the pool, which needs descriptors, sync a file without space."""
+    files = PooledFileSystem(fs, 100)
+    manager = new_manager(files)  # type: ignore[arg-type]
+    await manager.start()
+    log = manager.create("t", 0, LogConfig(durability="os"))
+    await settle(manager)
+    full = [True]
+
+    def refuse(operation: str, path: str) -> None:
+        if full and operation == "fdatasync" and path == FIRST:
+            raise OSError(errno.ENOSPC, "no space")
+
+    fs.before = refuse
+    log.append(batch("a"))
+    waiting = log.synced(1)
+    assert waiting is not None
+    await settle(manager)
+    assert log.files.writes_again
+    for _ in range(files.pool.unsynced()):
+        files.pool.sync_oldest()
+    full.clear()
+    async with asyncio.timeout(60):
+        await asyncio.shield(waiting)
+    assert log.append(batch("b")).base_offset == 1
+    manager.abandon()
+    fs.crash(random.Random(1))
+    manager = new_manager(fs)
+    manager.open()
+    assert [values(log.batches())[:1] for log in manager.logs()] == [["a"]]
     manager.abandon()
 
 
