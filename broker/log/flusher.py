@@ -10,8 +10,9 @@ journal makes a round durable. At most one round is written at a time. Batches t
 round.
 
 Syncs run in parallel in the flush lane of the threads: a journaling file system combines simultaneous syncs into one
-commit. Housekeeping (checkpoints, unlinks) runs in separate lanes, where jobs may take a long time. All state is
-changed on the event loop, where `LogFiles.finish_flush` moves the high watermark and wakes the writers.
+commit. A flush that writes bytes again runs in a lane with one thread. Housekeeping (checkpoints, unlinks) runs in
+separate lanes, where jobs may take a long time. All state is changed on the event loop, where `LogFiles.finish_flush`
+moves the high watermark and wakes the writers.
 
 Failures:
 
@@ -432,7 +433,8 @@ class LogFlusher:
             elif log.writes_again:
                 self.request(log, urgent=True)
             return
-        self._threads.start(Lane.FLUSH, partial(task.run, self._fs), partial(self._flushed, log, task))
+        lane = Lane.FLUSH if task.rewrite is None else Lane.REWRITE
+        self._threads.start(lane, partial(task.run, self._fs), partial(self._flushed, log, task))
 
     def _flushed(self, log: Flushable, task: FlushTask, error: BaseException | None) -> None:
         """Handle the end of a flush: notify the log, and begin the next flushes."""

@@ -48,6 +48,9 @@ logger = structlog.get_logger(__name__)
 
 _CLOSED_PER_STEP: Final = 25
 
+_WRITTEN_AGAIN_AT_ONCE: Final = 64 * 1024
+"""The size in bytes from which checked batches are written again together."""
+
 CLOSE: Final = 8
 """The cost of closing the file of a segment, in units of work (`steps.py`)."""
 
@@ -399,12 +402,16 @@ class LogFiles:
         def rewrite() -> None:
             offset = start
             for file, position, size, following in zip(files, positions, sizes, [*bases[1:], end_offset], strict=True):
+                window = bytearray()
                 try:
                     for at, header, batch in scan_batches(file, position, size):
                         if header.base_offset != offset:
                             raise _lost(offset, f"found offset {header.base_offset}")
-                        file.write_at([bytes(batch)], at)
+                        window += batch
                         offset = header.next_offset
+                        if len(window) >= _WRITTEN_AGAIN_AT_ONCE or at + len(batch) == size:
+                            file.write_at([window], at + len(batch) - len(window))
+                            window = bytearray()
                 except FileNotFoundError:
                     offset = following
                 except BrokenBatch as error:

@@ -157,6 +157,12 @@ class Lane(Enum):
     FLUSH = "flush"
     """Flushes appended records to disk, for several logs at a time, in no particular order."""
 
+    REWRITE = "rewrite"
+    """Writes records again that a sync without disk space may have dropped, and flushes them, for one log at a time.
+
+    This takes much Python code for each batch, so that several threads at a time would delay the event loop.
+    """
+
     HOUSEKEEPING = "housekeeping"
     """Writes checkpoints, one job at a time, in order."""
 

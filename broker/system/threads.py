@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 DEFAULT_SIZES: Final[Mapping[Lane, int]] = {
     Lane.FLUSH: 16,
+    Lane.REWRITE: 1,  # its jobs share the interpreter with the event loop
     Lane.HOUSEKEEPING: 1,  # one thread keeps the jobs in order
     Lane.REMOVAL: 1,  # one thread keeps the jobs in order
     Lane.COMPACTION: 1,  # one log is compacted at a time

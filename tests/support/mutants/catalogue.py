@@ -194,8 +194,8 @@ MUTANTS: Final = (
         "writers are answered before the sync has ended",
         "log",
         "broker/log/flusher.py",
-        "        self._threads.start(Lane.FLUSH, partial(task.run, self._fs), partial(self._flushed, log, task))",
-        "        self._threads.start(Lane.FLUSH, partial(task.run, self._fs), partial(self._flushed, log, task))\n"
+        "        self._threads.start(lane, partial(task.run, self._fs), partial(self._flushed, log, task))",
+        "        self._threads.start(lane, partial(task.run, self._fs), partial(self._flushed, log, task))\n"
         "        self._loop.call_soon(log.finish_flush, task)",
     ),
     Mutant(

@@ -436,6 +436,41 @@ async def test_what_a_sync_without_space_has_dropped_is_written_again_beside_the
     manager.abandon()
 
 
+async def test_one_thread_at_a_time_writes_again_many_batches_at_once(
+    fs: FaultyFileSystem, manager: LogManager
+) -> None:
+    """Threads that work through many small batches share the interpreter with the event loop."""
+    logs = [manager.create("t", index, LogConfig(durability="os")) for index in range(8)]
+    await settle(manager)
+    full = [True]
+    writes: list[int] = []
+
+    def refuse(operation: str, path: str) -> None:
+        if full and operation == "fdatasync" and path.endswith(".log"):
+            raise OSError(errno.ENOSPC, "no space")
+        if not full and operation == "write" and path.endswith(".log"):
+            writes.append(threading.get_ident())
+
+    fs.before = refuse
+    for log in logs:
+        for _ in range(50):
+            log.append(batch("x"))
+    waiting = [log.synced(50) for log in logs]
+    await settle(manager)
+    full.clear()
+    async with asyncio.timeout(60):
+        await asyncio.gather(*[asyncio.shield(flush) for flush in waiting if flush is not None])
+    fs.before = None
+    assert len(set(writes)) == 1
+    assert len(writes) == len(logs)
+    manager.abandon()
+    fs.crash(random.Random(1))
+    manager = new_manager(fs)
+    manager.open()
+    assert [log.log_end_offset for log in manager.logs()] == [50] * len(logs)
+    manager.abandon()
+
+
 async def test_a_sync_by_the_pool_that_finds_no_space_keeps_no_partition_from_writing_again(
     fs: FaultyFileSystem,
 ) -> None:

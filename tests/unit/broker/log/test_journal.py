@@ -768,7 +768,7 @@ async def test_what_only_the_journal_has_is_written_again_after_a_lack_of_space(
         log.files.end_settling(settling, OSError(errno.ENOSPC, "no space"))
         assert log.files.begin_settling() is None, "a sync could succeed although bytes are lost"
         await turns()
-        assert written_again == ["/data/a-0/00000000000000000000.log"] * 3
+        assert written_again == ["/data/a-0/00000000000000000000.log"], "all batches at once"
         assert log.files.synced_offset == log.log_end_offset == 4
 
 
