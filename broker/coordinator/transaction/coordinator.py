@@ -35,7 +35,7 @@ from ...scheduling.steps import Steps
 from . import session
 from .core import TransactionCore
 from .decisions import ProducerIdentity, Step, decide_end, decide_init
-from .entry import TransactionEntry
+from .entry import Closing, TransactionEntry
 from .events import UNKNOWN_CALLER, Caller
 from .external_markers import ExternalMarkers
 from .fencing import Fencing
@@ -178,7 +178,7 @@ class TransactionCoordinator(TransactionCore):
         *,
         written: frozenset[TopicPartition] | None = None,
         keeps_session: bool = False,
-        closed: object | None = None,
+        closed: Closing | None = None,
         by: Caller = UNKNOWN_CALLER,
     ) -> tuple[ProducerIdentity, asyncio.Future[None] | None] | Step:
         """Handle an EndTxn request, if possible without waiting: decide to commit or abort the ongoing transaction.
@@ -222,7 +222,7 @@ class TransactionCoordinator(TransactionCore):
             is_durable = closed is not None and closed is entry.closed
             if commit and not is_durable and not self._are_records_durable(entry.metadata):
                 if entry.closed is None:
-                    entry.closed = object()
+                    entry.closed = Closing()
                 return Step.NEEDS_RECORDS
             return _next_identity(step), self.transition(entry, step, "EndTxn", by)
         if step is Step.NOTHING:
@@ -252,7 +252,7 @@ class TransactionCoordinator(TransactionCore):
         """
         deadline = self.waits.deadline()
         new_producer_id: int | None = None
-        closed: object | None = None
+        closed: Closing | None = None
         while True:
             step = self.end_txn_now(
                 transactional_id,
@@ -276,15 +276,19 @@ class TransactionCoordinator(TransactionCore):
             elif step is Step.NEEDS_RECORDS:
                 entry = self.known(transactional_id)
                 closed = entry.closed
+                assert closed is not None, "the commit has just closed the transaction"
+                closed.requests += 1
                 try:
                     await self._until_durable(entry.metadata)
-                except asyncio.CancelledError:
-                    entry.reopen(closed)  # the connection is closed, and the client may never repeat the request
+                except asyncio.CancelledError:  # the connection is closed
+                    if entry.closed is closed:
+                        entry.given_up_ms = self.clock.now_ms()
+                        entry.leave(closed)
                     raise
                 except KafkaError as error:
                     if entry.closed is not closed:
                         continue  # the transaction was decided meanwhile, so its current state is the answer
-                    entry.reopen(closed)
+                    entry.leave(closed)
                     identity = ProducerIdentity(producer_id, producer_epoch)
                     self.events.refused(
                         transactional_id, error.code, by, identity=identity, entry=entry, reason=str(error)

@@ -211,7 +211,7 @@ class TransactionCore:
         before = entry.metadata
         if new.state is TransactionState.ONGOING and before.state is not TransactionState.ONGOING:
             entry.written = set()
-        entry.closed = None
+        entry.closed = entry.given_up_ms = None
         done = self.state.transition(entry, new)
         if done is None:
             self._follow_up(entry, before, reason, by)

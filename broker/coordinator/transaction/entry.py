@@ -8,6 +8,15 @@ from .metadata import TransactionMetadata
 from .state import TopicPartition
 
 
+class Closing:
+    """The time in which an ongoing transaction accepts no batches. `requests` EndTxn(commit) wait for its records."""
+
+    __slots__ = ("requests",)
+
+    def __init__(self) -> None:
+        self.requests = 0
+
+
 class TransactionEntry:
     """The mutable holder of a transactional id's immutable TransactionMetadata.
 
@@ -17,20 +26,23 @@ class TransactionEntry:
     id.
 
     `closed` is not None while the ongoing transaction accepts no batches, because EndTxn(commit) waits, or has waited,
-    for its records. It is a new object each time the transaction is closed.
+    for its records. It is a new object each time the transaction is closed. `given_up_ms` is the time, in ms since the
+    epoch, at which the connection of such a request was closed last, or None if this has not happened in the ongoing
+    transaction. The client may soon repeat the request.
 
     `written` contains the partitions of the ongoing transaction that have a batch, or are about to get one. It is None
     if the transaction began before this process started, because these partitions are then unknown. `waiters` is None
     while no request waits, because a broker has many entries and each empty list would take 56 bytes.
     """
 
-    __slots__ = ("closed", "metadata", "partition", "pending", "unwritten", "waiters", "written")
+    __slots__ = ("closed", "given_up_ms", "metadata", "partition", "pending", "unwritten", "waiters", "written")
 
     def __init__(self, metadata: TransactionMetadata, partition: int) -> None:
         self.metadata = metadata
         self.partition = partition
         self.pending: TransactionMetadata | None = None
-        self.closed: object | None = None
+        self.closed: Closing | None = None
+        self.given_up_ms: int | None = None
         self.unwritten: TransactionMetadata | None = None
         self.waiters: list[asyncio.Future[None]] | None = None
         self.written: set[TopicPartition] | None = None
@@ -40,9 +52,10 @@ class TransactionEntry:
         """Whether the next transition can be decided: none is pending, and no decided transaction is incomplete."""
         return self.pending is None and not self.metadata.state.is_prepare
 
-    def reopen(self, closed: object | None) -> None:
-        """Let the ongoing transaction accept batches again, if it was closed with the object `closed`."""
-        if self.closed is closed:
+    def leave(self, closed: Closing) -> None:
+        """End the wait of a commit without a decision. After the last one, the transaction accepts batches again."""
+        closed.requests -= 1
+        if not closed.requests and self.closed is closed:
             self.closed = None
 
     def wake(self) -> None:

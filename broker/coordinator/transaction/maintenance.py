@@ -60,6 +60,12 @@ COMMIT_WAIT_MS: Final = 60_000
 Clients do not wait this long for a response.
 """
 
+COMMIT_REPEAT_MS: Final = 5_000
+"""For how many ms a transaction is not aborted after the connection of its waiting commit was closed.
+
+The client may connect again and repeat the commit.
+"""
+
 
 class TransactionMaintenance:
     """The background work of the coordinator: recovery, timeouts, expiry. Times are in ms since the epoch."""
@@ -132,8 +138,8 @@ class TransactionMaintenance:
         """Abort every transaction past its timeout and fence its producer. Return the next deadline in ms, or None.
 
         A transaction with a pending transition is checked again after LOOK_AGAIN_MS. So is a transaction whose commit
-        has arrived and waits for its records, but at most for COMMIT_WAIT_MS. An abort that could not be written is
-        retried after a growing pause (`transaction.retry.backoff.ms`).
+        has arrived and waits for its records, or may be repeated soon, but at most for COMMIT_WAIT_MS. An abort that
+        could not be written is retried after a growing pause (`transaction.retry.backoff.ms`).
         """
         next_deadline: int | None = None
         unwritten = False
@@ -145,7 +151,7 @@ class TransactionMaintenance:
                 continue
             if not metadata.has_timed_out(now_ms):
                 next_deadline = min(metadata.deadline_ms, next_deadline or metadata.deadline_ms)
-            elif entry.pending is not None or _is_commit_waiting(entry, now_ms):
+            elif entry.pending is not None or _is_commit_expected(entry, now_ms):
                 next_deadline = min(now_ms + LOOK_AGAIN_MS, next_deadline or now_ms + LOOK_AGAIN_MS)
             else:
                 try:
@@ -315,5 +321,9 @@ class TransactionMaintenance:
                 self._raise_epochs(loaded)
 
 
-def _is_commit_waiting(entry: TransactionEntry, now_ms: int) -> bool:
-    return entry.closed is not None and now_ms <= entry.metadata.deadline_ms + COMMIT_WAIT_MS
+def _is_commit_expected(entry: TransactionEntry, now_ms: int) -> bool:
+    """Whether EndTxn(commit) has arrived and waits for records, or its connection was closed only recently."""
+    if now_ms > entry.metadata.deadline_ms + COMMIT_WAIT_MS:
+        return False
+    given_up_ms = entry.given_up_ms
+    return entry.closed is not None or (given_up_ms is not None and now_ms <= given_up_ms + COMMIT_REPEAT_MS)

@@ -189,6 +189,35 @@ def test_commit_that_arrived_in_time_is_not_aborted_while_it_waits_for_records()
     on_a_slow_disk(work)
 
 
+def test_commit_that_is_repeated_on_a_new_connection_waits_after_the_old_one_is_closed() -> None:
+    async def work(broker: BrokerNode) -> None:
+        who = await open_transaction(broker, flushed=False, timeout_ms=TIMEOUT_MS)
+        ending, repeated = begin_commit(broker, who), begin_commit(broker, who)
+        await asyncio.sleep(0)  # both requests begin to wait
+        ending.cancel()
+        await asyncio.wait([ending])
+        assert await produced(broker, who, sequence=1, version=12) is CONCURRENT
+        await timed_out(broker)
+        assert (await repeated).producer_epoch == who[1] + 1
+        assert broker.transaction_coordinator.describe("id").state in COMMITTED
+
+    on_a_slow_disk(work)
+
+
+def test_commit_that_arrived_in_time_can_be_repeated_after_the_timeout() -> None:
+    async def work(broker: BrokerNode) -> None:
+        who = await open_transaction(broker, flushed=False, timeout_ms=TIMEOUT_MS)
+        ending = begin_commit(broker, who)
+        await timed_out(broker)
+        ending.cancel()
+        await asyncio.sleep(1.5 * LOOK_AGAIN_MS / 1000)
+        identity = await broker.transaction_coordinator.end_txn("id", *who, True, TV2)
+        assert identity.producer_epoch == who[1] + 1
+        assert broker.transaction_coordinator.describe("id").state in COMMITTED
+
+    on_a_slow_disk(work)
+
+
 def test_transaction_whose_commit_was_given_up_is_aborted_after_its_timeout() -> None:
     async def work(broker: BrokerNode) -> None:
         who = await open_transaction(broker, flushed=False, timeout_ms=TIMEOUT_MS)
