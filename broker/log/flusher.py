@@ -33,6 +33,7 @@ Failures:
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -212,6 +213,8 @@ class LogFlusher:
         self._flushing: dict[Flushable, bool | None] = {}
         self._waiting: dict[asyncio.Future[None], None] = {}
         self._episodes = Episodes()
+        # How many jobs with each name wait or run, and the failed jobs.
+        self._unfinished: Counter[str] = Counter()
         self._undone: dict[str, tuple[Callable[[], None], Lane]] = {}
         self._postponed: dict[Flushable, FlushTask | None] = {}
         self._retry: asyncio.TimerHandle | None = None
@@ -251,10 +254,14 @@ class LogFlusher:
             future.set_exception(OSError("the log directory has failed or is closed"))
             return future
         self._waiting[future] = None
+        self._unfinished[what] += 1
         self._idle.clear()
 
         def ended(run: asyncio.Future[None]) -> None:
             error = run.exception()
+            self._unfinished[what] -= 1
+            if not self._unfinished[what]:
+                del self._unfinished[what]
             if not self._failed:
                 if error is None:
                     self._job_done(what, future)
@@ -278,10 +285,14 @@ class LogFlusher:
             self._since.pop(log, None)
 
     def try_again(self) -> None:
-        """Run the failed housekeeping jobs again, except those that are being run again already."""
-        undone, self._undone = self._undone, {}
-        for what, (job, lane) in undone.items():
+        """Run the failed housekeeping jobs again, except those of which a job with the same name waits or runs."""
+        for what in [what for what in self._undone if not self.is_unfinished(what)]:
+            job, lane = self._undone.pop(what)
             self.submit(job, what, lane)
+
+    def is_unfinished(self, what: str) -> bool:
+        """Whether a job with the name `what` waits or runs."""
+        return what in self._unfinished
 
     async def drain(self) -> None:
         """Wait until no log is dirty or being flushed and no job is running, or until the directory has failed."""

@@ -92,6 +92,9 @@ _LOOK: Final = 5
 _RETAINED_PER_TURN: Final = 1
 """How many logs retention handles in one turn of the event loop; each may roll a segment, which creates files."""
 
+_WRITE_POINTS: Final = "recovery point checkpoint"
+"""The name of the housekeeping job that writes the recovery points."""
+
 UNTIL_CONFIGURED: Final = LogConfig(retention_ms=-1, retention_bytes=-1)
 """The settings of a log until those of its topic are known. With them, retention deletes nothing."""
 
@@ -171,8 +174,6 @@ class LogManager:
         self._unmade: set[TopicPartition] = set()
         # The recovery points that are in the checkpoint. Newer ones may wait to be written when a crash comes.
         self._written_recovery_points: dict[TopicPartition, int] = {}
-        # The newest write of the recovery points that no caller waits for.
-        self._points_write: asyncio.Future[None] | None = None
         # The path of the checkpoint of recovery points if the disk could not read it, else empty.
         self._unread_points = ""
         self._checkpoint_lock = self._threads.lock()
@@ -727,7 +728,7 @@ class LogManager:
             return
         if not keys.isdisjoint(self._written_recovery_points):
             with suppress(OSError):
-                await asyncio.shield(self._flusher.submit(self._write_new_recovery_points, "recovery point checkpoint"))
+                await asyncio.shield(self._flusher.submit(self._write_new_recovery_points, _WRITE_POINTS))
         if not keys.isdisjoint(self._former):
             self._start_offset_moved(lambda: None)
             with suppress(KafkaError):
@@ -872,7 +873,7 @@ class LogManager:
             yield 1
         # Logs may have been flushed or deleted since they were looked at.
         self._note_synced(moved)
-        if self._points_write is None or self._points_write.done():
+        if self._flusher is not None and not self._flusher.is_unfinished(_WRITE_POINTS):
             self._begin_points_write()
         if grown and (self._saving is None or self._saving.done()):
             self._saving = asyncio.get_running_loop().create_task(self._save_all(grown), name="log-state")
@@ -886,7 +887,7 @@ class LogManager:
     def _begin_points_write(self) -> None:
         """Begin to write the recovery points to disk, if they have changed."""
         if self._flusher is not None and self._recovery_points is not self._written_recovery_points:
-            self._points_write = self._flusher.submit(self._write_new_recovery_points, "recovery point checkpoint")
+            self._flusher.submit(self._write_new_recovery_points, _WRITE_POINTS)
 
     async def _save_all(self, logs: list[PartitionLog]) -> None:
         """Save the state of these logs, one per turn of the event loop, to shorten a start after a crash."""

@@ -336,6 +336,67 @@ async def test_checkpoints_do_not_queue_up_behind_a_slow_disk(fs: FaultyFileSyst
     assert manager.checkpoints.read("recovery-point-offset-checkpoint") == {("t", 0): 4}
 
 
+async def test_a_job_is_not_repeated_while_another_one_with_its_name_waits(manager: LogManager) -> None:
+    flushes = manager._flusher
+    assert flushes is not None
+    go_on = threading.Event()
+    runs = 0
+
+    def until_set() -> None:
+        assert go_on.wait(60)
+
+    def fail() -> None:
+        nonlocal runs
+        runs += 1
+        raise OSError(errno.EIO, "failed on purpose")
+
+    first = flushes.submit(fail, "job")
+    flushes.submit(until_set, "slow job")
+    flushes.submit(fail, "job")
+    with pytest.raises(OSError, match="on purpose"):
+        await first
+    manager._look()
+    go_on.set()
+    await settle(manager)
+    assert runs == 2
+    manager._look()
+    await settle(manager)
+    assert runs == 3
+
+
+async def test_a_checkpoint_is_not_written_while_a_failed_one_is_repeated(
+    fs: FaultyFileSystem, manager: LogManager
+) -> None:
+    log = manager.create("t", 0, CONFIG)
+    await settle(manager)
+    assert manager._flusher is not None
+    go_on = threading.Event()
+    tries = 0
+
+    def until_set() -> None:
+        assert go_on.wait(60)
+
+    def refuse(operation: str, path: str) -> None:
+        nonlocal tries
+        if operation == "open" and "recovery-point-offset-checkpoint" in path:
+            tries += 1
+            raise OSError(errno.EIO, "failed on purpose")
+
+    fs.before = refuse
+    log.append(batch("a"))
+    await asyncio.shield(log.flushed(1) or asyncio.sleep(0))
+    manager._checkpoint()
+    await settle(manager)
+    assert tries == 1
+    slow = manager._flusher.submit(until_set)
+    manager._look()
+    manager._checkpoint()
+    go_on.set()
+    await slow
+    await settle(manager)
+    assert tries == 2
+
+
 async def test_a_deletion_that_fails_is_finished_later(fs: FaultyFileSystem, manager: LogManager) -> None:
     manager.create("t", 0, CONFIG).append(batch("a"))
     await settle(manager)
