@@ -26,8 +26,10 @@ _SAME: Final = (
 )
 """Groups of field names that mean the same thing in different definitions."""
 
-_ABSENT: Final = {"base_offset": -1, "committed_offset": -1, "low_watermark": -1, "producer_epoch": -1}
-"""Fields that are -1 in an item with an error, although their default is 0. All other fields keep their defaults."""
+_ABSENT: Final = frozenset(
+    {"base_offset", "committed_offset", "high_watermark", "log_start_offset", "low_watermark", "producer_epoch"}
+)
+"""Fields that are -1 in an item with an error, whatever their default and the request say."""
 
 _RESULTS: Final = frozenset({"leader_epoch", "num_partitions", "replication_factor", "timestamp"})
 """Names of response fields that describe what was created or found. They do not identify an item."""
@@ -57,7 +59,7 @@ def _blame(target: Struct, version: int, code: int, message: str | None) -> bool
             setattr(target, spec.name, code)
             found = True
         elif spec.name in _ABSENT:
-            setattr(target, spec.name, _ABSENT[spec.name])
+            setattr(target, spec.name, -1)
         elif spec.name == "error_message" and version in spec.nullable:
             target.error_message = message  # type: ignore[attr-defined]
     return found

@@ -154,3 +154,12 @@ def test_an_api_with_a_top_level_code_is_blamed_there() -> None:
     assert (response.error_code, response.responses) == (70, [])  # type: ignore[attr-defined]
     older = run_at_once(error_response(request, 6, 70, None))
     assert [p.error_code for t in older.responses for p in t.partitions] == [70]  # type: ignore[attr-defined]
+
+
+def test_a_failed_fetch_states_no_offsets_as_in_kafka() -> None:
+    from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+
+    request = FetchRequest(topics=[FetchTopic("t", partitions=[FetchPartition(3, log_start_offset=5)])])
+    response = run_at_once(error_response(request, 6, 70, None))
+    seen = [(p.partition_index, p.high_watermark, p.log_start_offset) for t in response.responses for p in t.partitions]  # type: ignore[attr-defined]
+    assert seen == [(3, -1, -1)]
