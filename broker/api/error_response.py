@@ -78,15 +78,18 @@ def add_errors(asked: Struct, answer: Struct, version: int, code: int, message: 
     """For each item in the arrays of the request `asked`, add an item with the error to the response `answer`.
 
     If the response has no counterpart of an item, such as a directory of AlterReplicaLogDirs, the arrays inside the
-    item are used instead. The generator yields once for each item.
+    item are used instead. If several arrays of the request contribute items to one array of the response, items with
+    the same identity become one. The generator yields once for each item.
     """
     for spec in _arrays(type(answer), version):
         if spec.struct is None or not has_error_codes(spec.struct):
             continue
-        sources = [source for source in _arrays(type(asked), version) if getattr(asked, source.name)]
+        arrays = list(_arrays(type(asked), version))
+        sources = [source for source in arrays if getattr(asked, source.name)]
         if not sources:
             continue
         items = getattr(answer, spec.name)
+        identities: set[tuple[Any, ...]] = set()
         for source in sources:
             for asked_item in getattr(asked, source.name):
                 yield 5
@@ -94,6 +97,11 @@ def add_errors(asked: Struct, answer: Struct, version: int, code: int, message: 
                 if not _identify(item, asked_item, source, version) and _has_items(asked_item, version):
                     yield from add_errors(asked_item, answer, version, code, message)
                     continue
+                if len(arrays) > 1:
+                    identity = _plain_values(item)
+                    if identity in identities:
+                        continue
+                    identities.add(identity)
                 if not _blame(item, version, code, message) and isinstance(asked_item, Struct):
                     yield from add_errors(asked_item, item, version, code, message)
                 items.append(item)
@@ -136,6 +144,11 @@ def _identify(item: Struct, asked: Any, source: FieldSpec, version: int) -> bool
                 found = True
                 break
     return found
+
+
+def _plain_values(item: Struct) -> tuple[Any, ...]:
+    """Return the values of the fields of `item` that contain no other structs or arrays."""
+    return tuple(getattr(item, spec.name) for spec in item.fields if spec.struct is None and not spec.is_array)
 
 
 def _same(one: str, other: str) -> bool:

@@ -129,6 +129,13 @@ def test_alter_user_scram_credentials_blames_the_users_of_all_changes() -> None:
     assert [(result.user, result.error_code) for result in response.results] == [("a", 31), ("b", 31)]  # type: ignore[attr-defined]
 
 
+def test_alter_user_scram_credentials_blames_a_user_with_several_changes_once() -> None:
+    deletions = [ScramCredentialDeletion("a", 1), ScramCredentialDeletion("a", 2), ScramCredentialDeletion("b", 1)]
+    request = AlterUserScramCredentialsRequest(deletions, [ScramCredentialUpsertion("b", 2)])
+    response = run_at_once(error_response(request, 0, 31, None))
+    assert [result.user for result in response.results] == ["a", "b"]  # type: ignore[attr-defined]
+
+
 def test_delete_topics_blames_plain_names_and_ids() -> None:
     from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
