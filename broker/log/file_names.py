@@ -107,11 +107,13 @@ def _shortened(name: str) -> str:
 def being_deleted(partitions: Iterable[tuple[str, int]], names: Iterable[str]) -> set[tuple[str, int]]:
     """Return the partitions whose directory is being deleted, as the names in the data directory show.
 
-    Earlier releases cut off a long name after 200 characters.
+    Earlier releases cut off a long name after 200 characters. A name that could be a partition's whole name does not
+    count as cut off.
     """
     deleted = {name.rpartition(".")[0] for name in names if name.endswith(DELETED_DIRECTORY)}
+    cut_off = {name for name in deleted if parse_partition_directory(name) is None}
     partition_names = {key: partition_directory(*key) for key in partitions}
-    return {key for key, name in partition_names.items() if _shortened(name) in deleted or name[:_MAX_NAME] in deleted}
+    return {key for key, name in partition_names.items() if _shortened(name) in deleted or name[:_MAX_NAME] in cut_off}
 
 
 def parse_partition_directory(name: str) -> tuple[str, int] | None:

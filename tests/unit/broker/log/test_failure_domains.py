@@ -850,6 +850,34 @@ async def test_the_deletion_of_a_partition_with_a_long_name_hides_no_other_loss(
     manager.abandon()
 
 
+async def test_the_deletion_of_a_partition_whose_name_just_fits_hides_no_other_loss(fs: FaultyFileSystem) -> None:
+    deleted = "p" * 198
+    lost = f"{deleted}-0.c"
+    manager = new_manager(fs)
+    await manager.start()
+    for topic in (deleted, lost):
+        manager.create(topic, 0, CONFIG).append(batch("a"))
+    await settle(manager)
+    manager._checkpoint()
+    await settle(manager)
+
+    def refuse(operation: str, path: str) -> None:
+        if "checkpoint" in path or (operation == "unlink" and "-delete" in path):
+            raise OSError(errno.EIO, "failed on purpose")
+
+    fs.before = refuse
+    await manager.delete([(deleted, 0)])
+    await settle(manager)
+    manager.abandon()
+    fs.kill()
+    fs.before = None
+    fs.rename(f"/data/{lost}-0", "/data/elsewhere")
+    manager = new_manager(fs)
+    manager.open()
+    assert manager.lost == {(lost, 0): 1}
+    manager.abandon()
+
+
 async def test_a_partition_directory_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
     manager = real_manager(data)
