@@ -32,7 +32,10 @@ AFTER_STANDSTILL_S: Final = 0.5
 """Seconds for which the timers wait after a standstill."""
 
 MOST_WAITS: Final = 3
-"""How many times a timer waits. A process that stands still again and again would otherwise never fire it."""
+"""How many times a timer waits. A process that stands still again and again would otherwise never fire it.
+
+Waits of at most LATE_S do not count. They are the rests of earlier waits: event loops run timers slightly early.
+"""
 
 
 class PatientTimers:
@@ -102,7 +105,7 @@ class PatientTimer:
         now = self._loop.time()
         wait_s = self._timers._wait_s(self._due, now) if self._waits < MOST_WAITS else 0.0
         if wait_s:
-            self._waits += 1
+            self._waits += wait_s > LATE_S
             self._handle = self._loop.call_at(now + wait_s, self._fire)
         else:
             self._handle = self._loop.call_soon(self._before_reading, now, self._read_clock())
