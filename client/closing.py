@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any
 
 from ..protocol.errors import ErrorCode, KafkaError
 from .errors import KafkaTimeoutError, copy_of
-
-_INSIDE: Final[ContextVar[tuple[Closing, ...]]] = ContextVar("inside of closing", default=())
-"""The closing calls that wait for this context: a rebalance listener, for example, must not wait for such a call."""
 
 
 class Closing:
@@ -32,7 +28,6 @@ class Closing:
     async def run(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Close the client with `close`, as the first call."""
         self._under_way = under_way = asyncio.get_running_loop().create_future()
-        token = _INSIDE.set((*_INSIDE.get(), self))
         outcome: KafkaError | None = None
         try:
             await close()
@@ -40,18 +35,16 @@ class Closing:
             outcome = error
             raise
         finally:
-            _INSIDE.reset(token)
             self._under_way = None
             under_way.set_result(outcome)
 
     async def wait(self, timeout_s: float | None) -> None:
-        """Wait until the call under way has closed the client, and raise its KafkaError, if any. Returns at once in a
-        function that this call waits for.
+        """Wait until the call under way has closed the client, and raise its KafkaError, if any.
 
         Raises KafkaTimeoutError after `timeout_s` seconds (None: waits without a limit).
         """
         under_way = self._under_way
-        if under_way is None or self in _INSIDE.get():
+        if under_way is None:
             return
         await asyncio.wait({under_way}, timeout=timeout_s)
         if not under_way.done():

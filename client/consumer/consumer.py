@@ -178,8 +178,9 @@ class Consumer(Generic[K, V]):
     def close(self, *, commit: bool = True, timeout_s: float | None = None) -> Coroutine[Any, Any, None]:
         """Commit (if enable.auto.commit and `commit` are both true), leave the group, and close the connections.
 
-        Safe to call twice: a call that comes while another one closes the consumer waits for it, and raises
-        KafkaTimeoutError if that takes longer than `timeout_s`.
+        Safe to call twice. A call that comes while another one closes the consumer waits for it, and raises
+        KafkaTimeoutError if that takes longer than `timeout_s`. If the consumer has a rebalance listener, such a call
+        returns at once, because the listener may wait for the caller.
 
         Does not commit the last returned records if another task received them, unless that task has since asked for
         more or ended without an exception: it may still be processing them, or may have failed. A position that the
@@ -201,7 +202,7 @@ class Consumer(Generic[K, V]):
         was_open, self._closed = self._open and not self._closed, True
         if was_open:
             await self._closing.run(lambda: self._close_parts(closer, commit, timeout_s))
-        else:
+        elif self._closing.is_under_way and (self._coordinator is None or self._coordinator.listener is None):
             await self._closing.wait(timeout_s)
 
     async def _close_parts(self, closer: Caller, commit: bool, timeout_s: float | None) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from oncelog import Consumer, IllegalStateError, Producer, TopicPartition, sync
 from oncelog.client.consumer import RebalanceListener
+from oncelog.protocol.messages.leave_group import LeaveGroupRequest
+from support.proxy import FaultProxy
 
 Names = Callable[[str], str]
 WAIT_S = 20.0
@@ -229,21 +231,52 @@ async def test_a_call_in_a_task_that_the_listener_waits_for_is_refused(bootstrap
         await consumer.close()
 
 
-async def test_a_second_close_waits_for_the_first_but_not_in_its_listener(bootstrap: str, fresh_name: Names) -> None:
-    class Closes(Slow):
+class Joins(RebalanceListener):
+    """Waits for another task before it gives up partitions."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Future[None]
+
+    async def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+        await asyncio.wait({self.task})
+
+
+async def test_a_listener_may_wait_for_a_task_that_closes_the_consumer_too(bootstrap: str, fresh_name: Names) -> None:
+    listener = Joins()
+    consumer, _ = await member(bootstrap, fresh_name, listener)
+    reads = asyncio.Event()
+
+    async def read() -> None:
+        async for _ in consumer:
+            reads.set()
+        await consumer.close()  # as at the end of an `async with` block
+
+    async with asyncio.timeout(WAIT_S):
+        listener.task = asyncio.create_task(read())
+        await reads.wait()
+        await consumer.close()
+        assert listener.task.done()
+
+
+async def test_a_listener_may_close_the_consumer_that_is_being_closed(bootstrap: str, fresh_name: Names) -> None:
+    class Closes(RebalanceListener):
         async def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
-            await super().on_partitions_revoked(partitions)
             await consumer.close()
 
-    listener = Closes()
-    consumer, _ = await member(bootstrap, fresh_name, listener)
+    consumer, _ = await member(bootstrap, fresh_name, Closes())
     async with asyncio.timeout(WAIT_S):
         await anext(consumer)
+        await consumer.close()
+
+
+async def test_a_second_close_waits_for_the_first_if_there_is_no_listener(bootstrap: str, fresh_name: Names) -> None:
+    async with FaultProxy(bootstrap) as proxy, asyncio.timeout(WAIT_S):
+        consumer = Consumer(bootstrap_servers=proxy.address, group_id=fresh_name("group"), topics=[fresh_name("topic")])
+        await consumer.start()
+        await consumer.poll(1000)
+        proxy.hold(LeaveGroupRequest, 0.3)
         first = asyncio.create_task(consumer.close())
-        await listener.begun.wait()
-        second = asyncio.create_task(consumer.close())
         await asyncio.sleep(0)
-        assert not second.done()
-        listener.may.set()
-        await second
+        await consumer.close()
+        assert proxy.seen["LeaveGroup"] == 1
         await first
