@@ -1,16 +1,20 @@
 """`Closing`: one call closes a client, and calls that come while it runs wait for it and have its outcome.
 
-If they returned at once, the program could end before the first call has sent the last records.
+If they returned at once, the program could end before the first call has sent the last records. `close_after` closes a
+client at the end of its `async with` block.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from ..protocol.errors import ErrorCode, KafkaError
 from .errors import KafkaTimeoutError, copy_of
+
+log = logging.getLogger(__name__)
 
 
 class Closing:
@@ -53,3 +57,16 @@ class Closing:
             )
         if (error := under_way.result()) is not None:
             raise copy_of(error) from error
+
+
+async def close_after(error: BaseException | None, closing: Awaitable[None]) -> None:
+    """Await `closing` at the end of a block that `error` ends, or no exception (None).
+
+    With an `error`, a KafkaError of `closing` is only logged: the block raises `error`, which is more important.
+    """
+    try:
+        await closing
+    except KafkaError as failure:
+        if error is None:
+            raise
+        log.error("while closing: %s", failure)

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, Self, Unpack
 
 from ..cancellation import grace_s
-from ..closing import Closing
+from ..closing import Closing, close_after
 from ..cluster import Cluster
 from ..config import ConsumerConfig
 from ..errors import IllegalStateError
@@ -142,7 +142,7 @@ class Consumer(Generic[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Coroutine[Any, Any, None]:
         # After an exception it is unknown which records were processed: a commit could skip unprocessed ones.
-        return self.close(commit=kind is None, timeout_s=grace_s(self.config, error))
+        return close_after(error, self.close(commit=kind is None, timeout_s=grace_s(self.config, error)))
 
     async def start(self) -> None:
         """Connect to the cluster. Raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, NamedTuple, Self, Unpack
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cancellation import ClosingBound, grace_s
-from ..closing import Closing
+from ..closing import Closing, close_after
 from ..config import ConsumerConfig
 from ..errors import ConfigError, IllegalStateError
 from ..keywords import PoolKeywords
@@ -222,7 +222,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close(grace_s(self._producer_config, error))
+        await close_after(error, self.close(grace_s(self._producer_config, error)))
 
     @property
     def status(self) -> PoolStatus:

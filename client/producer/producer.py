@@ -18,7 +18,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cancellation import grace_s
-from ..closing import Closing
+from ..closing import Closing, close_after
 from ..cluster import Cluster
 from ..config import ProducerConfig
 from ..errors import (
@@ -189,12 +189,7 @@ class Producer(Generic[SentK, SentV]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            await self.close(grace_s(self.config, error))
-        except KafkaError as failure:
-            if error is None:
-                raise
-            log.error("while closing: %s", failure)  # the exception under way is more important
+        await close_after(error, self.close(grace_s(self.config, error)))
 
     # -- records
 

@@ -247,6 +247,48 @@ async def test_a_block_that_fails_can_be_cancelled_while_it_aborts(broker: Gone)
             await txn.send("t", b"after")
 
 
+@pytest.mark.parametrize("kind", ["producer", "consumer", "pool"])
+async def test_leaving_a_client_that_another_task_closes(broker: Gone, kind: str) -> None:
+    """The block ends as cancelled, although its wait for the other close() ends without success."""
+    closing: list[asyncio.Future[None]] = []
+    raised: list[BaseException] = []
+
+    def client() -> Any:
+        if kind == "consumer":
+            return Consumer(bootstrap_servers=broker.address, group_id="g", topics=["t"], **SETTINGS)
+        if kind == "producer":
+            return Producer(bootstrap_servers=broker.address, transactional_id="x", **SETTINGS)
+        return pool_of(broker)
+
+    async def begin(client: Any) -> None:
+        if kind == "consumer":
+            while not client.assignment():
+                await client.poll(100)
+        else:
+            producer = await client.take() if kind == "pool" else client
+            transaction = await producer.transaction().__aenter__()
+            await transaction.send("t", b"value")
+
+    async def work() -> None:
+        try:
+            async with client() as open_client:
+                await begin(open_client)
+                broker.leave()
+                closing.append(asyncio.ensure_future(open_client.close()))
+                await asyncio.sleep(WAIT_S)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    try:
+        await promptly(broker, work)
+    finally:
+        for close in closing:
+            close.cancel()
+        await asyncio.gather(*closing, return_exceptions=True)
+    assert isinstance(raised[0], asyncio.CancelledError)
+
+
 async def test_leaving_a_producer(broker: Gone) -> None:
     async def work() -> None:
         async with Producer(bootstrap_servers=broker.address, **SETTINGS) as producer:
