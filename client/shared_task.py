@@ -5,11 +5,18 @@ task from a cancellation of the awaited one.
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from .errors import IllegalStateError
 
 T = TypeVar("T")
+
+BEGIN_AGAIN_S: Final = 0.1
+"""Seconds after which a client begins a task again that other code has cancelled.
+
+The pause is a timer of the event loop and not a task. So a program that cancels tasks until none is left ends, and an
+event loop that closes after it has cancelled all tasks, like that of asyncio.run, leaves no new task behind.
+"""
 
 
 class SharedTaskCancelledError(IllegalStateError):

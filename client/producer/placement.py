@@ -20,7 +20,7 @@ from ..cluster import Cluster
 from ..config import ProducerConfig
 from ..errors import BufferFullError, FatalError, KafkaTimeoutError, UnknownPartitionError, copy_of
 from ..metadata import ClusterMetadata
-from ..shared_task import SharedTaskCancelledError, outcome_of
+from ..shared_task import BEGIN_AGAIN_S, SharedTaskCancelledError, outcome_of
 from ..validation import MAX_INT32, topic_of, whole_number
 from ..values import HeadersLike
 from .accumulator import RecordAccumulator, TopicQueues
@@ -230,9 +230,14 @@ class RecordPlacement:
         if look_up is None or look_up.task is not task:
             return  # another look-up has taken its place
         del self._learning[topic]
+        if task.cancelled():
+            asyncio.get_running_loop().call_later(BEGIN_AGAIN_S, self._learn_again, topic)
+
+    def _learn_again(self, topic: str) -> None:
+        """Look a topic up again if records still wait for it; closing the producer has failed them."""
         known = self._accumulator.topics.get(topic)
-        if task.cancelled() and known is not None and known.unplaced is not None:
-            self._learn(topic)  # other code has cancelled the task: closing the producer fails the records first
+        if known is not None and known.unplaced is not None and topic not in self._learning:
+            self._learn(topic)
 
     async def _place(self, topic: str) -> KafkaError | None:
         try:

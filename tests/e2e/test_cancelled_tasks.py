@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from oncelog import Consumer, Producer
+from support.proxy import FaultProxy
 from support.reading import make_topic
 
 Fresh = Callable[[str], str]
@@ -71,6 +74,42 @@ async def test_a_batch_that_waits_for_a_connection_is_sent(bootstrap: str, fresh
         cancel_all_except()
         async with asyncio.timeout(WAIT_S):
             assert (await delivery).offset == 0
+
+
+async def test_no_task_is_left_if_tasks_are_cancelled_until_then(bootstrap: str, fresh_name: Fresh) -> None:
+    async with FaultProxy(bootstrap) as proxy:
+        producer = Producer(bootstrap_servers=proxy.address)
+        await producer.start()
+        proxy.open.clear()
+        delivery = producer.send(fresh_name("topic"), b"1")
+        for _ in range(100):
+            tasks = {task for task in asyncio.all_tasks() if task.get_name().startswith("metadata of")}
+            if not tasks:
+                break
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        assert not tasks
+        proxy.open.set()
+        async with asyncio.timeout(WAIT_S):
+            assert (await delivery).offset == 0
+            await producer.close()
+
+
+def test_a_producer_that_a_program_does_not_close_leaves_no_task(bootstrap: str, fresh_name: Fresh) -> None:
+    program = """if True:
+        import asyncio, sys
+        from oncelog import Producer
+        async def main():
+            producer = Producer(bootstrap_servers=sys.argv[1])
+            await producer.start()
+            producer.send(sys.argv[2], b"1")
+        asyncio.run(main())
+        """
+    command = [sys.executable, "-c", program, bootstrap, fresh_name("topic")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S)
+    assert ended.returncode == 0
+    assert "Task was destroyed" not in ended.stderr
 
 
 async def test_a_consumer_learns_topics_and_reads_on(bootstrap: str, fresh_name: Fresh) -> None:
