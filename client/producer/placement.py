@@ -170,22 +170,32 @@ class RecordPlacement:
         record = record_of(value, key, partition, timestamp_ms, headers)
         topic = topic_of(topic)
 
-        def add(has_waited: bool = False) -> Delivery | None:
+        def check() -> None:
             if manager is not None and transaction is not None:
                 manager.check_same(transaction)
+
+        def add(has_waited: bool = False) -> Delivery | None:
+            check()
             return self.append(
                 topic, record.value, record.key, record.partition, record.timestamp, record.headers, has_waited
             )
 
-        deadline = asyncio.get_running_loop().time() + self._max_block_s
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._max_block_s
         # The look-up task bounds its own time, and its error names the cause. During a look-up, an idle topic may be
         # forgotten and created again.
         while not (queues := self._accumulator.topic(topic)).queues or queues.unplaced is not None:
             try:
                 unknown = await outcome_of(self._learn(topic))
-            except SharedTaskCancelledError:
+            except SharedTaskCancelledError:  # by another transaction, by other code, or by closing the producer
                 if not self.open:
                     raise
+                check()
+                if loop.time() >= deadline:
+                    raise KafkaTimeoutError(
+                        ErrorCode.REQUEST_TIMED_OUT,
+                        f"topic {topic!r} is still unknown after max.block.ms = {self._config.max_block_ms}",
+                    ) from None
                 continue
             if unknown is not None:
                 if manager is not None and manager.current is transaction and manager.state is State.IN_TRANSACTION:

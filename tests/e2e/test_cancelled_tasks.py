@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from oncelog import Consumer, Producer
+from oncelog.client.errors import KafkaTimeoutError
 from support.proxy import FaultProxy
 from support.reading import make_topic
 
@@ -58,6 +59,23 @@ async def test_a_call_that_waits_for_a_topic_goes_on(bootstrap: str, fresh_name:
         cancel_all_except(enqueueing)
         async with asyncio.timeout(WAIT_S):
             assert (await (await enqueueing)).offset == 0
+
+
+async def test_a_call_that_waits_for_a_topic_has_its_timeout(bootstrap: str, fresh_name: Fresh) -> None:
+    """Each look-up is cancelled, so that none of them reports the timeout."""
+    async with FaultProxy(bootstrap) as proxy, asyncio.timeout(WAIT_S):
+        producer = Producer(bootstrap_servers=proxy.address, max_block_ms=200)
+        await producer.start()
+        proxy.open.clear()
+        enqueueing = asyncio.create_task(producer.enqueue(fresh_name("topic"), b"1"))
+        while not enqueueing.done():
+            for task in asyncio.all_tasks():
+                if task.get_name().startswith("metadata of"):
+                    task.cancel()
+            await asyncio.sleep(0.01)
+        with pytest.raises(KafkaTimeoutError, match="still unknown"):
+            await enqueueing
+        await producer.close()
 
 
 @pytest.mark.parametrize("count", TURNS)

@@ -497,6 +497,24 @@ async def test_a_missing_topic_of_an_aborted_transaction_does_not_fail_the_next_
             await transaction.enqueue("out", b"value")
 
 
+async def test_an_enqueue_of_an_aborted_transaction_does_not_wait_for_the_topic_with_the_next_one() -> None:
+    async with (
+        Broker(auto_create_topics_enable=False) as broker,
+        Producer(bootstrap_servers=broker.address, transactional_id="t") as producer,
+        asyncio.timeout(20),
+    ):
+        await producer.init_transactions()
+        waiting = []
+        for _ in range(2):
+            await producer.begin_transaction()
+            waiting.append(asyncio.create_task(producer.enqueue("missing", b"")))
+            await asyncio.sleep(0)
+            await producer.abort_transaction()
+        with pytest.raises(IllegalStateError, match="another one has begun"):
+            await waiting[0]
+        waiting[1].cancel()
+
+
 async def test_a_missing_topic_fails_the_transaction_in_which_enqueue_waits_for_it() -> None:
     async with (
         Broker(auto_create_topics_enable=False) as broker,
