@@ -118,8 +118,10 @@ class BackgroundLoop:
             self._loop.close()
 
 
-class _ExitedError(Exception):
-    """A coroutine raised SystemExit or KeyboardInterrupt. As the exception of a task, these would end the loop."""
+class ExitedError(Exception):
+    """A coroutine or a function of the program raised SystemExit or KeyboardInterrupt, `cause`. As the exception of a
+    task, these would end the loop. The call that waits for the task raises `cause`.
+    """
 
     def __init__(self, cause: BaseException) -> None:
         super().__init__(cause)
@@ -168,7 +170,7 @@ class _Call(Generic[T]):
             raise CancelledError  # concurrent.futures' error, which does not cancel the caller's task
         try:
             return self._task.result()
-        except _ExitedError as exited:
+        except ExitedError as exited:
             raise exited.cause from None
 
     # ---- in the loop's thread
@@ -182,7 +184,7 @@ class _Call(Generic[T]):
         try:
             return await call_for(self._caller, self._work)
         except (SystemExit, KeyboardInterrupt) as error:
-            raise _ExitedError(error) from None
+            raise ExitedError(error) from None
 
     def cancel(self) -> None:
         """Cancel the coroutine, or end the call if it was not started."""

@@ -18,6 +18,7 @@ from ..client.errors import IllegalStateError
 from ..client.keywords import ConsumerKeywords
 from ..client.serialization.protocols import DeserializerLike, K, V
 from ..client.values import TopicPartition
+from .background import ExitedError
 from .facade import Facade, blocking, on_loop
 
 
@@ -38,7 +39,10 @@ class _ThreadListener(RebalanceListener):
 
     async def _call(self, name: str, partitions: set[TopicPartition]) -> None:
         method = getattr(self._listener, name)
-        await settle(method, await _call_in_thread(method, partitions))
+        try:
+            await settle(method, await _call_in_thread(method, partitions))
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise ExitedError(error) from None
 
 
 def _in_thread(listener: RebalanceListener | None) -> RebalanceListener | None:
