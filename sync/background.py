@@ -45,6 +45,8 @@ class BackgroundLoop:
         self._pid = os.getpid()
         self._loop = uvloop.new_event_loop()
         self._open: dict[object, Callable[[], Awaitable[object]]] = {}
+        self._closing: set[asyncio.Task[Any]] = set()
+        """Calls that close a client; the interpreter's exit waits for them."""
         self._is_shut_down = False
         self._thread = threading.Thread(target=self._run_loop, name="oncelog-sync", daemon=True)
         self._thread.start()
@@ -101,21 +103,51 @@ class BackgroundLoop:
         """Register a client, to be closed when the interpreter exits."""
         self._open[client] = close
 
-    def closed(self, client: object) -> None:
-        """Forget a client that was closed."""
+    def close(self, client: object, closing: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Run `closing`, which closes a client, as `run` does. The interpreter's exit waits for it, too."""
+        self.run(lambda: self._close(client, closing()))
+
+    async def _close(self, client: object, closing: Awaitable[object]) -> None:
+        task = asyncio.current_task()
+        assert task is not None
         self._open.pop(client, None)
+        self._closing.add(task)
+        try:
+            await closing
+        finally:
+            self._closing.discard(task)
 
     def shut_down(self) -> None:
-        """Close the clients that are still open, within EXIT_TIMEOUT_S, and end the thread."""
+        """Close the clients that are still open, wait for those that other threads close, within EXIT_TIMEOUT_S, and
+        end the thread.
+        """
         clients, self._open = self._open, {}
         if clients:
             log.warning("%d client(s) of oncelog.sync were not closed before exit: use `with`", len(clients))
-            self.run(lambda: _close_all([*reversed(clients.values())]))
-        self._is_shut_down = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(EXIT_TIMEOUT_S)
-        if not self._thread.is_alive():
-            self._loop.close()
+        try:
+            self.run(lambda: self._close_all([*reversed(clients.values())]))
+        finally:
+            self._is_shut_down = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(EXIT_TIMEOUT_S)
+            if not self._thread.is_alive():
+                self._loop.close()
+
+    async def _close_all(self, clients: list[Callable[[], Awaitable[object]]]) -> None:
+        """Close the clients one after the other, newest first, because a client may need another that was started
+        before it, for example a broker.
+        """
+        try:
+            async with asyncio.timeout(EXIT_TIMEOUT_S):
+                for close in clients:
+                    try:
+                        await close()
+                    except (Exception, SystemExit, KeyboardInterrupt) as error:
+                        log.error("a client of oncelog.sync could not be closed: %s", error)
+                if self._closing:
+                    await asyncio.wait(self._closing)
+        except TimeoutError:
+            log.warning("clients of oncelog.sync could not be closed within %g s", EXIT_TIMEOUT_S)
 
 
 class ExitedError(Exception):
@@ -207,21 +239,6 @@ class _Call(Generic[T]):
     def _set_ended(self) -> None:
         self._has_ended = True
         self._running.release()
-
-
-async def _close_all(clients: list[Callable[[], Awaitable[object]]]) -> None:
-    """Close the clients one after the other, newest first, because a client may need another that was started before
-    it, for example a broker.
-    """
-    try:
-        async with asyncio.timeout(EXIT_TIMEOUT_S):
-            for close in clients:
-                try:
-                    await close()
-                except Exception as error:
-                    log.error("a client of oncelog.sync could not be closed: %s", error)
-    except TimeoutError:
-        log.warning("clients of oncelog.sync could not be closed within %g s", EXIT_TIMEOUT_S)
 
 
 _warned = False

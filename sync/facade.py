@@ -19,9 +19,9 @@ class AsyncClient(Protocol):
     async def __aenter__(self) -> Any:
         """Start the client."""
 
-    async def __aexit__(
+    def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         """Close the client."""
 
 
@@ -49,8 +49,7 @@ class Facade(Generic[C]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._background.closed(self)
-        self._background.run(lambda: self._client.__aexit__(kind, error, trace))
+        self._close(lambda: self._client.__aexit__(kind, error, trace))
 
     def _start(self, starting: Callable[[], Coroutine[Any, Any, object]]) -> None:
         self._background.run(starting)
@@ -61,8 +60,7 @@ class Facade(Generic[C]):
         await self._client.__aexit__(None, None, None)
 
     def _close(self, closing: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        self._background.closed(self)
-        self._background.run(closing)
+        self._background.close(self, closing)
 
 
 def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Facade[Any], P], R]:

@@ -43,6 +43,22 @@ def read_all(bootstrap: str, topic: str) -> list[bytes | None]:
     return values
 
 
+CLOSES = """
+import asyncio, sys, threading
+from oncelog.sync.facade import Facade
+class Client:
+    def __init__(self, close, closing=None):
+        self.close, self.closing = close, closing or threading.Event()
+    async def __aenter__(self):
+        pass
+    async def __aexit__(self, *error):
+        self.closing.set()
+        await asyncio.sleep(0.3)
+        self.close()
+"""
+"""Defines a client whose close takes a moment, and then calls a function."""
+
+
 def script(source: str, *arguments: str) -> subprocess.Popen[str]:
     """A program of its own, with these arguments."""
     return subprocess.Popen(
@@ -501,6 +517,63 @@ def test_exit_commits_nothing_that_may_not_have_been_processed(bootstrap: str, t
     with Admin(bootstrap_servers=bootstrap) as admin:
         assert admin.describe_groups([group])[group].members == ()
         assert admin.group_offsets(group) == {}
+
+
+def test_exit_closes_every_client_although_a_listener_exits(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    program = script(
+        """if True:
+        import sys
+        from oncelog import RebalanceListener
+        from oncelog.sync import Consumer, Producer
+        bootstrap, topic, group = sys.argv[1:]
+        class Listener(RebalanceListener):
+            def on_partitions_revoked(self, partitions):
+                sys.exit("from a listener")
+        producer = Producer(bootstrap_servers=bootstrap, linger_ms=60000)
+        producer.start()
+        consumer = Consumer(bootstrap_servers=bootstrap, topics=[topic], group_id=group, listener=Listener())
+        consumer.start()
+        while not consumer.assignment():
+            consumer.poll(1000)
+        for number in range(10):
+            producer.send(topic, b"%d" % number)
+        """,
+        bootstrap,
+        topic,
+        fresh_name("group"),
+    )
+    _, err = program.communicate(timeout=30)
+    assert "a client of oncelog.sync could not be closed: from a listener" in err
+    assert read_all(bootstrap, topic) == [b"%d" % number for number in range(10)]
+
+
+def test_exit_closes_every_client_although_a_close_exits() -> None:
+    program = script(
+        CLOSES
+        + """if True:
+        Facade(Client(lambda: print("closed"))).__enter__()
+        Facade(Client(lambda: sys.exit("from a close"))).__enter__()
+        """
+    )
+    out, err = program.communicate(timeout=30)
+    assert out == "closed\n"
+    assert "could not be closed: from a close" in err
+
+
+def test_exit_waits_for_a_daemon_thread_that_closes_a_client() -> None:
+    program = script(
+        CLOSES
+        + """if True:
+        closing = threading.Event()
+        def work():
+            with Facade(Client(lambda: print("closed"), closing)):
+                pass
+        threading.Thread(target=work, daemon=True).start()
+        closing.wait()
+        """
+    )
+    out, err = program.communicate(timeout=30)
+    assert (out, err) == ("closed\n", "")
 
 
 @pytest.mark.oncelog_only(reason="starts a broker of its own")
