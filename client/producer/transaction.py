@@ -124,14 +124,14 @@ class Transaction(Generic[SentK, SentV]):
             transactions.leave_abort_behind()
             error.add_note(f"and the transaction is still being aborted after cancel.grace.ms = {grace_ms}")
             return
-        failure = KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was closed")
-        if not aborting.cancelled():
-            exception = aborting.exception()
-            if exception is None:
-                return
-            if not isinstance(exception, KafkaError):
-                raise exception from error
-            failure = exception
+        if aborting.cancelled():  # by closing the producer, or by other code
+            error.add_note("and the abort of the transaction was cancelled; the next transaction aborts it first")
+            return
+        failure = aborting.exception()
+        if failure is None:
+            return
+        if not isinstance(failure, KafkaError):
+            raise failure from error
         error.add_note(f"and the transaction could not be aborted: {failure}")
         if transactions.manager.state is State.FATAL_ERROR and isinstance(error, KafkaError):
             raise failure from error

@@ -61,7 +61,9 @@ class Transactions:
         self._aborting: asyncio.Task[None] | None = None
         """An abort that continues without its caller; see `abort_soon`."""
         self._left_behind = False
-        """Whether the caller of `abort_soon` has stopped waiting. Then `begin` makes sure that the abort succeeds."""
+        """Whether the caller of `abort_soon` has stopped waiting, or other code has cancelled the abort. Then `begin`
+        makes sure that the abort succeeds.
+        """
 
     def use(self, sender: Sender) -> None:
         """Set the sender that sends the transaction's batches."""
@@ -275,8 +277,11 @@ class Transactions:
 
     def _aborted_in_background(self, task: asyncio.Task[None]) -> None:
         self._aborting = None
-        failure = None if task.cancelled() else task.exception()
-        if failure is not None and self._left_behind:
+        if task.cancelled():  # by other code
+            self._left_behind = True
+            if self.manager.state is State.ABORTING_TRANSACTION:  # the task has never run
+                self.manager.become(State.ABORTABLE_ERROR)
+        elif (failure := task.exception()) is not None and self._left_behind:
             log.warning(
                 "a transaction could not be aborted; the abort is repeated before the next transaction: %s", failure
             )

@@ -12,7 +12,7 @@ import pytest
 from oncelog import Consumer, Producer
 from oncelog.client.errors import KafkaTimeoutError
 from support.proxy import FaultProxy
-from support.reading import make_topic
+from support.reading import make_topic, values
 
 Fresh = Callable[[str], str]
 
@@ -92,6 +92,32 @@ async def test_a_batch_that_waits_for_a_connection_is_sent(bootstrap: str, fresh
         cancel_all_except()
         async with asyncio.timeout(WAIT_S):
             assert (await delivery).offset == 0
+
+
+@pytest.mark.parametrize("count", TURNS)
+async def test_the_next_transaction_begins_although_the_abort_of_a_failed_one_was_cancelled(
+    bootstrap: str, fresh_name: Fresh, count: int
+) -> None:
+    topic = make_topic(bootstrap, fresh_name("topic"))
+    async with Producer(bootstrap_servers=bootstrap, transactional_id=fresh_name("id")) as producer:
+
+        async def fail() -> None:
+            async with producer.transaction() as transaction:
+                await transaction.send(topic, b"1")
+                raise LookupError
+
+        failing = asyncio.create_task(fail())
+        async with asyncio.timeout(WAIT_S):
+            while not any(task.get_name() == "abort a transaction" for task in asyncio.all_tasks()):
+                await asyncio.sleep(0)
+            await turns(count)
+            cancel_all_except(failing)
+            with pytest.raises(LookupError) as caught:
+                await failing
+            assert "was cancelled" in caught.value.__notes__[0]
+            async with producer.transaction() as transaction:
+                await transaction.send(topic, b"2")
+    assert values(bootstrap, topic) == [b"2"]
 
 
 async def test_no_task_is_left_if_tasks_are_cancelled_until_then(bootstrap: str, fresh_name: Fresh) -> None:
