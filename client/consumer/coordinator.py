@@ -246,8 +246,11 @@ class ConsumerCoordinator:
             self._prepared = False
         if step is Step.JOIN and self.membership.generation.generation_id < 0 and self._subscription.assigned:
             self._prepared = False  # the membership is over, so the assigned partitions are lost
-        if task.cancelled():  # by other code; without this, the member could stay without its partitions
+        if task.cancelled():  # without this, the member could stay without its partitions
+            self._prepared = self._prepared and step is Step.JOIN
             self.membership.request_rejoin(f"step {step.value!r} of the rebalance was cancelled")
+            if task.cancelling():
+                return  # by other code; else the listener has raised CancelledError
         joined = task.result()  # raises the exception of the listener or the error of the coordinator
         if step is Step.JOIN and joined is not None:
             self._begin(Step.COMPLETE, joined)

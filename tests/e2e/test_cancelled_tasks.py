@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from oncelog import Consumer, Producer
+from oncelog import Consumer, Producer, RebalanceListener, TopicPartition
 from oncelog.client.errors import KafkaTimeoutError
 from support.proxy import FaultProxy
 from support.reading import make_topic, values
@@ -173,6 +173,34 @@ async def test_a_consumer_learns_topics_and_reads_on(bootstrap: str, fresh_name:
         consumer.assign([(second, 0)])
         await producer.send(second, b"3")
         assert (await anext(consumer)).value == b"3"
+
+
+@pytest.mark.parametrize("step", ["prepare", "join", "complete"])
+async def test_a_consumer_joins_its_group(bootstrap: str, fresh_name: Fresh, step: str) -> None:
+    """The poll that waits for the join goes on, although its step of the rebalance was cancelled."""
+    topic = make_topic(bootstrap, fresh_name("topic"))
+
+    class Listener(RebalanceListener):
+        async def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+            await asyncio.sleep(0)  # the step can be cancelled here
+
+    async with (
+        Consumer(
+            bootstrap_servers=bootstrap, topics=[topic], group_id=fresh_name("group"), listener=Listener()
+        ) as consumer,
+        asyncio.timeout(WAIT_S),
+    ):
+
+        async def join() -> None:
+            while not consumer.assignment():
+                await consumer.poll(100)
+
+        joining = asyncio.create_task(join())
+        while not any(task.get_name() == f"rebalance: {step}" for task in asyncio.all_tasks()):
+            await asyncio.sleep(0)
+        cancel_all_except(joining)
+        await joining
+        await consumer.poll(0)
 
 
 async def test_a_member_of_a_group_sends_heartbeats(bootstrap: str, fresh_name: Fresh) -> None:

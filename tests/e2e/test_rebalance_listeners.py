@@ -218,6 +218,20 @@ async def test_a_listener_that_returns_a_generator_fails_the_poll(bootstrap: str
         await consumer.close()
 
 
+async def test_a_cancelled_future_that_a_listener_awaits_ends_the_poll(bootstrap: str, fresh_name: Names) -> None:
+    class Waiting(RebalanceListener):
+        async def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+            future = asyncio.get_running_loop().create_future()
+            future.cancel()
+            await future
+
+    consumer, _ = await member(bootstrap, fresh_name, Waiting())
+    async with asyncio.timeout(WAIT_S):
+        with pytest.raises(asyncio.CancelledError):
+            await anext(consumer)
+        await consumer.close()
+
+
 async def test_a_call_in_a_task_that_the_listener_waits_for_is_refused(bootstrap: str, fresh_name: Names) -> None:
     class Waiting(RebalanceListener):
         async def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
