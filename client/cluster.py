@@ -36,6 +36,7 @@ from .errors import (
     UnknownTopicError,
     error_for,
 )
+from .kept_task import KeptTask
 from .login.settings import login_of
 from .metadata import ClusterMetadata, Node, TopicMetadata
 from .shared_task import SharedTaskCancelledError, outcome_of
@@ -112,7 +113,7 @@ class Cluster:
         self._listeners: list[Callable[[ClusterMetadata], None]] = []
         self._refreshing: _Refresh | None = None
         self._wanted = asyncio.Event()
-        self._maintenance: asyncio.Task[None] | None = None
+        self._maintenance: KeptTask | None = None
         self._closed = False
 
     async def start(self, timeout_s: float) -> None:
@@ -123,15 +124,17 @@ class Cluster:
         """
         what = f"reach a broker of {', '.join(self.config.bootstrap_servers)}"
         await self.retrying(self.refresh, timeout_s, what, final=(NotKafkaError, TlsError))
-        self._begin_maintenance()
+        self._maintenance = KeptTask(self._maintain, "cluster metadata")
 
     async def close(self) -> None:
         """Close all connections."""
         self._closed = True
-        refreshing = None if self._refreshing is None else self._refreshing.task
-        tasks = [task for task in (self._maintenance, refreshing) if task is not None]
-        for task in tasks:
-            task.cancel()
+        tasks: list[asyncio.Task[Any]] = []
+        if self._maintenance is not None:
+            tasks.append(self._maintenance.cancel())
+        if self._refreshing is not None:
+            self._refreshing.task.cancel()
+            tasks.append(self._refreshing.task)
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
         finally:
@@ -175,8 +178,6 @@ class Cluster:
     def request_refresh(self) -> None:
         """Refresh the metadata in the background; simultaneous requests share a refresh."""
         self._wanted.set()
-        if self._maintenance is not None and self._maintenance.done() and not self._closed:
-            self._begin_maintenance()  # other code has cancelled the task
 
     async def refresh(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
         """Track `topics`, request the metadata of all tracked topics once, and return the new snapshot.
@@ -436,9 +437,6 @@ class Cluster:
         if not task.cancelled():
             task.exception()  # its waiters raise the error; for a background refresh `_maintain` logs it
 
-    def _begin_maintenance(self) -> None:
-        self._maintenance = asyncio.create_task(self._maintain(), name="cluster metadata")
-
     async def _maintain(self) -> None:
         """Refresh the metadata when requested, and every metadata.max.age.ms or every minute, whichever is shorter;
         close idle connections.
@@ -455,6 +453,9 @@ class Cluster:
             try:
                 await self.refresh()
                 failures = 0
+            except asyncio.CancelledError:
+                self._wanted.set()  # if other code has cancelled the task, it begins again
+                raise
             except KafkaError as error:
                 if failures == 0:
                     log.warning("metadata could not be refreshed; trying again: %s", error)

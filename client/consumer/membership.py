@@ -29,6 +29,7 @@ from ...protocol.schema import Request, Response
 from ..cluster import Cluster, KeyType
 from ..config import ConsumerConfig
 from ..errors import FatalError, error_for
+from ..kept_task import KeptTask
 from .errors import FencedInstanceError
 from .protocol import PROTOCOL_TYPE
 
@@ -117,7 +118,7 @@ class GroupMembership:
         """The error that ended this membership for good, or None."""
         self.coordinator_lost_at: float | None = None
         """Loop time when a heartbeat found the coordinator unreachable; None while the coordinator responds."""
-        self._heartbeats: asyncio.Task[None] | None = None
+        self._heartbeats: KeptTask | None = None
         self._kick = asyncio.Event()
         self._last_poll = self._loop.time()
         self._in_poll = False
@@ -131,8 +132,6 @@ class GroupMembership:
         """
         self._last_poll = self._loop.time()
         self._in_poll = still
-        if still and self.state is MemberState.STABLE:
-            self._start_heartbeats()  # if other code has cancelled their task
 
     def request_rejoin(self, reason: str) -> None:
         """Join at the next poll, for the first time or again."""
@@ -286,8 +285,8 @@ class GroupMembership:
 
     def _start_heartbeats(self) -> None:
         self._kick.set()
-        if self._heartbeats is None or self._heartbeats.done():
-            self._heartbeats = asyncio.create_task(self._beat(), name=f"heartbeats of group {self.group_id}")
+        if self._heartbeats is None:
+            self._heartbeats = KeptTask(self._beat, f"heartbeats of group {self.group_id}")
 
     async def _beat(self) -> None:
         try:
@@ -423,6 +422,5 @@ class GroupMembership:
     async def close(self) -> None:
         """Stop sending heartbeats."""
         if self._heartbeats is not None:
-            self._heartbeats.cancel()
-            await asyncio.gather(self._heartbeats, return_exceptions=True)
+            await asyncio.gather(self._heartbeats.cancel(), return_exceptions=True)
             self._heartbeats = None

@@ -23,6 +23,7 @@ from ..cluster import Cluster
 from ..config import ConsumerConfig
 from ..consumer.membership import GroupMembership, JoinMember, MemberState
 from ..errors import FatalError
+from ..kept_task import KeptTask
 from .division import PROTOCOL, PROTOCOL_TYPE, Holding, decode_share, divide, encode_share
 
 log = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ class GroupLeases:
         self._awake = asyncio.Event()
         self._cluster = Cluster(config)
         self._membership: GroupMembership | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task: KeptTask | None = None
         self.failure: Exception | None = None
         """The reason why no new suffixes arrive; None if the last join succeeded."""
 
@@ -110,7 +111,7 @@ class GroupLeases:
         membership.polled(still=True)  # marks a poll that never ends, because leases need no polls
         membership.request_rejoin("the pool begins")
         self._membership = membership
-        self._task = asyncio.create_task(self._stay(membership), name=f"leases of {self._config.group_id}")
+        self._task = KeptTask(lambda: self._stay(membership), f"leases of {self._config.group_id}")
 
     def release(self, suffix: int) -> None:
         if suffix in self._leaving:
@@ -123,8 +124,7 @@ class GroupLeases:
         self._leaving.clear()
         try:
             if self._task is not None:
-                self._task.cancel()
-                await asyncio.gather(self._task, return_exceptions=True)
+                await asyncio.gather(self._task.cancel(), return_exceptions=True)
             if self._membership is not None:
                 await self._membership.leave("the pool is closed", timeout_s)
         finally:

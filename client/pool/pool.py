@@ -23,6 +23,7 @@ from ..cancellation import ClosingBound, grace_s
 from ..closing import Closing, close_after
 from ..config import ConsumerConfig
 from ..errors import ConfigError, IllegalStateError
+from ..kept_task import KeptTask
 from ..keywords import PoolKeywords
 from ..producer import Producer
 from ..serialization.protocols import SentK, SentV, SerializerLike
@@ -162,8 +163,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
         self._loop = asyncio.get_running_loop()
         await self._leases.start(self._max_block_s)
         self._open = True
-        self._renewing = self._loop.create_task(self._renew_idle(), name="renew idle producers")
-        self._renewing.add_done_callback(self._task_done)
+        self._renewing = KeptTask(self._renew_idle, "renew idle producers")
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Abort open transactions, close all producers, and give the suffixes back.
@@ -184,15 +184,15 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
     async def _close(self, timeout_s: float | None) -> None:
         self._waiting.close(IllegalStateError("the pool is closed"))
         bound = ClosingBound(self._producer_config, self._max_block_s if timeout_s is None else timeout_s)
-        self._renewing.cancel()
+        renewing = self._renewing.cancel()
         try:
             with bound:
-                await asyncio.wait({self._renewing, *self._tasks}, timeout=bound.left_s())
+                await asyncio.wait({renewing, *self._tasks}, timeout=bound.left_s())
                 await asyncio.gather(*(_close(producer, bound.left_s()) for producer in self._producers()))
                 # Tasks gave producers back during the first wait. After it, no loan is left.
-                await asyncio.wait({self._renewing, *self._tasks}, timeout=bound.left_s())
+                await asyncio.wait({renewing, *self._tasks}, timeout=bound.left_s())
         finally:  # even a cancelled close must leave the group, or its member would keep the suffixes forever
-            tasks = {self._renewing, *self._tasks}
+            tasks = {renewing, *self._tasks}
             try:
                 for task in tasks:
                     task.cancel()

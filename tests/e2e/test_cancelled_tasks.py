@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from oncelog import Consumer, Producer, RebalanceListener, TopicPartition
+from oncelog import Consumer, Producer, RebalanceListener, TopicPartition, TransactionalProducerPool
 from oncelog.client.errors import KafkaTimeoutError
 from support.proxy import FaultProxy
 from support.reading import make_topic, values
@@ -219,5 +219,34 @@ async def test_a_member_of_a_group_sends_heartbeats(bootstrap: str, fresh_name: 
         cancel_all_except()
         await turns(2)
         assert not heartbeats()
-        await consumer.poll(0)
+        while not heartbeats():  # even while the program does not poll
+            await asyncio.sleep(0.01)
         assert len(heartbeats()) == 1
+
+
+async def test_a_consumer_with_a_pattern_learns_new_topics(bootstrap: str, fresh_name: Fresh) -> None:
+    prefix = fresh_name("topic")
+    first, second = f"{prefix}.a", f"{prefix}.b"
+    make_topic(bootstrap, first)
+    settings: dict[str, Any] = {"metadata_max_age_ms": 200, "group_id": fresh_name("group")}
+    async with (
+        Consumer(bootstrap_servers=bootstrap, pattern=rf"{prefix}\..*", **settings) as consumer,
+        asyncio.timeout(WAIT_S),
+    ):
+        while consumer.assignment() != {(first, 0)}:
+            await consumer.poll(50)
+        cancel_all_except()
+        make_topic(bootstrap, second)
+        while consumer.assignment() != {(first, 0), (second, 0)}:
+            await consumer.poll(50)
+
+
+async def test_a_pool_shares_its_ids_with_another_pool(bootstrap: str, fresh_name: Fresh) -> None:
+    settings: dict[str, Any] = {"prefix": fresh_name("pool"), "size": 2, "session_timeout_ms": 6000}
+    async with TransactionalProducerPool(bootstrap_servers=bootstrap, **settings) as first, asyncio.timeout(WAIT_S):
+        while first.status.held < 2:
+            await asyncio.sleep(0.01)
+        cancel_all_except()
+        async with TransactionalProducerPool(bootstrap_servers=bootstrap, **settings) as second:
+            while (first.status.held, second.status.held) != (1, 1):
+                await asyncio.sleep(0.01)
