@@ -29,12 +29,10 @@ async def outcome_of(task: asyncio.Future[T]) -> T:
     Raises SharedTaskCancelledError if the task is cancelled. A CancelledError would end the waiters silently, as if
     they had been cancelled themselves (a TaskGroup ignores it). If the client is still open, the caller begins again.
     """
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        if task.cancelled() and not is_cancelling():
-            raise SharedTaskCancelledError("the client was closed while the call waited") from None
-        raise
+    await asyncio.wait({task})  # raises CancelledError only if the waiter itself is cancelled
+    if task.cancelled():
+        raise SharedTaskCancelledError("the client was closed while the call waited")
+    return task.result()
 
 
 def is_cancelling() -> bool:

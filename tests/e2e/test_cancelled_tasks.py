@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from oncelog import Consumer, Producer, RebalanceListener, TopicPartition, TransactionalProducerPool
+from oncelog import Consumer, Delivery, Producer, RebalanceListener, TopicPartition, TransactionalProducerPool
 from oncelog.client.errors import KafkaTimeoutError
 from support.proxy import FaultProxy
 from support.reading import make_topic, values
@@ -59,6 +59,29 @@ async def test_a_call_that_waits_for_a_topic_goes_on(bootstrap: str, fresh_name:
         cancel_all_except(enqueueing)
         async with asyncio.timeout(WAIT_S):
             assert (await (await enqueueing)).offset == 0
+
+
+@pytest.mark.parametrize("count", TURNS)
+async def test_a_call_in_a_finally_block_of_a_cancelled_task_goes_on(
+    bootstrap: str, fresh_name: Fresh, count: int
+) -> None:
+    async with Producer(bootstrap_servers=bootstrap) as producer, asyncio.timeout(WAIT_S):
+        begun = asyncio.Event()
+
+        async def work() -> Delivery:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                begun.set()
+                return await producer.enqueue(fresh_name("topic"), b"1")  # noqa: B012
+
+        working = asyncio.create_task(work())
+        await turns(1)
+        working.cancel()
+        await begun.wait()
+        await turns(count)
+        cancel_all_except(working)
+        assert (await (await working)).offset == 0
 
 
 async def test_a_call_that_waits_for_a_topic_has_its_timeout(bootstrap: str, fresh_name: Fresh) -> None:
