@@ -162,6 +162,9 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
             raise IllegalStateError("the pool was already started or closed. It starts only once: make a new one")
         self._loop = asyncio.get_running_loop()
         await self._leases.start(self._max_block_s)
+        if self._was_closed:
+            await self._leases.close(0.0)
+            raise IllegalStateError("the pool was closed while it was starting")
         self._open = True
         self._renewing = KeptTask(self._renew_idle, "renew idle producers")
 

@@ -474,6 +474,20 @@ async def test_a_second_close_waits_for_the_first(bootstrap: str, prefix: str, t
         await first
 
 
+async def test_a_pool_that_is_closed_while_it_starts_does_not_open(bootstrap: str, prefix: str) -> None:
+    before = asyncio.all_tasks()
+    pool = pool_of(bootstrap, prefix, size=1)
+    starting = asyncio.create_task(pool.start())
+    await asyncio.sleep(0)
+    await pool.close()
+    async with asyncio.timeout(WAIT_S):
+        with pytest.raises(IllegalStateError, match="closed"):
+            await starting
+        with pytest.raises(IllegalStateError, match="closed"):
+            await pool.take()
+    assert asyncio.all_tasks() == before
+
+
 async def test_closing_waits_for_the_abort_of_a_producer_that_is_given_back_meanwhile(
     bootstrap: str, prefix: str, topic: str
 ) -> None:
