@@ -138,7 +138,7 @@ class ConnectionPool:
             connection = await Connection.open(
                 node.host, node.port, self._options, lambda: setattr(state, "silent_since", loop.time())
             )
-        except Exception:
+        except (Exception, SystemExit, KeyboardInterrupt):  # a program's token provider may exit
             state.next_attempt_at = loop.time() + self._backoff(state.failures)
             state.failures += 1
             raise

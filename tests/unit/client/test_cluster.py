@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import pytest
 from oncelog.client.backoff import ExponentialBackoff
@@ -197,3 +198,21 @@ async def test_the_bootstrap_connection_becomes_that_of_the_broker_at_this_addre
     assert await cluster.connection(7, "another channel") is not connection
     assert opened == ["known", *(["elsewhere"] if advertised == "elsewhere" else []), advertised]
     await cluster.close()
+
+
+def test_an_attempt_to_connect_that_exits_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `oncelog.sync` the event loop goes on, and must not connect again without a pause."""
+
+    async def leave(*arguments: object) -> Connection:
+        sys.exit("from a token provider")
+
+    pools: list[ConnectionPool] = []
+
+    async def connect() -> None:
+        pools.append(ConnectionPool(ConnectionOptions(client_id="c"), ExponentialBackoff(50, 1000), 60.0))
+        await pools[0].connection(Node(1, "127.0.0.1", 1))
+
+    monkeypatch.setattr(Connection, "open", leave)
+    with pytest.raises(SystemExit):
+        asyncio.run(connect())
+    assert pools[0].failing(1)
