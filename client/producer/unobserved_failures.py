@@ -51,8 +51,11 @@ class UnobservedFailures:
     def _dropped(self, reference: weakref.ref[Outcome]) -> None:
         error = self._errors.get(reference)
         if error is not None:
-            self._undeliverable[1:] = [_Undeliverable(error)]
-            self._errors.pop(reference, None)
+            undeliverable = _Undeliverable(error)
+            self._undeliverable[1:] = [undeliverable]
+            if self._errors.pop(reference, None) is None:  # another thread has removed all failures meanwhile
+                with contextlib.suppress(ValueError):
+                    self._undeliverable.remove(undeliverable)
 
 
 class _Undeliverable(Outcome):

@@ -165,8 +165,8 @@ def test_failures_that_the_program_has_received_are_not_kept() -> None:
     run(test, Fate.INVALID)
 
 
-def dropping_at(instruction: int, dropped: list[Outcome]) -> Callable[[FrameType, str, Any], Any]:
-    """Return a trace function that drops the outcomes before the given instruction, as another thread can."""
+def calling_at(instruction: int, act: Callable[[], None]) -> Callable[[FrameType, str, Any], Any]:
+    """Return a trace function that calls a function before the given instruction, as another thread can."""
     left = instruction
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -176,7 +176,7 @@ def dropping_at(instruction: int, dropped: list[Outcome]) -> Callable[[FrameType
             left -= 1
             if left == 0:
                 sys.settrace(None)
-                dropped.clear()
+                act()
         return trace
 
     return trace
@@ -191,7 +191,7 @@ def test_a_failure_is_kept_although_another_thread_drops_its_delivery_at_any_ins
         dropped: list[Outcome] = [_Undeliverable(error)]
         failures.add(received, error)
         failures.add(dropped[0], error)
-        sys.settrace(dropping_at(instruction, dropped))
+        sys.settrace(calling_at(instruction, dropped.clear))
         try:
             failures.discard(received)
         finally:
@@ -201,3 +201,28 @@ def test_a_failure_is_kept_although_another_thread_drops_its_delivery_at_any_ins
             return
         assert len(failures) == 1
     pytest.fail("the call needs more instructions than the test tries")
+
+
+def test_a_failure_is_removed_although_its_delivery_is_being_dropped_at_any_instruction() -> None:
+    """The event loop's thread removes all failures of an aborted transaction while another thread drops a delivery."""
+    error = KafkaError(ErrorCode.INVALID_RECORD, "a record was refused")
+    for instruction in range(1, 200):
+        failures = UnobservedFailures()
+        dropped: list[Outcome] = [_Undeliverable(error)]
+        failures.add(dropped[0], error)
+        removals: list[None] = []
+
+        def remove(failures: UnobservedFailures = failures, removals: list[None] = removals) -> None:
+            failures.clear()
+            removals.append(None)
+
+        sys.settrace(calling_at(instruction, remove))
+        try:
+            dropped.clear()
+        finally:
+            sys.settrace(None)
+        if not removals:
+            assert instruction > 5, "the failures were removed during the drop"
+            return
+        assert not len(failures)
+    pytest.fail("the drop needs more instructions than the test tries")
