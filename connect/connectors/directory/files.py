@@ -17,7 +17,7 @@ the directory is compared with the known entries:
   read of a file that has changed since. If the check fails after a read, the lines of this read are discarded.
 - If the file has another inode, but has the last line of an entry, and its name is the entry's file name plus a suffix,
   it is a copy (made by copytruncate rotation or by gzip). Reading continues in the copy once the original is gone or
-  truncated. Before that, the copy is ignored.
+  truncated. Before that, the copy is ignored. While the original cannot be opened, any file that may be a copy waits.
 - Any other file is new.
 
 Therefore, a truncation goes unnoticed if the file grows again and has the same last line at the same position. Lines
@@ -310,8 +310,8 @@ class Files:
     def _by_content(self, file: File, opened: LineFile, group: list[Entry]) -> Entry | None:
         """If this file is a copy of a known file, return that file's entry. Otherwise, return a new entry.
 
-        Returns None while the original file exists or is still being read to its end, and if the original was truncated
-        since the directory was listed.
+        Returns None while the original file exists or is still being read to its end, and if the original was
+        truncated, renamed or deleted since the directory was listed.
         """
         for entry in sorted(group, key=lambda each: -each.position):
             owner = self._owners.get(entry)
@@ -329,18 +329,25 @@ class Files:
         return Entry({})
 
     def _may_be_copy(self, file: File, entry: Entry, opened: LineFile) -> bool:
+        """Return whether a file is a copy of the entry's file, or may be one because this file cannot be opened now.
+
+        The next listing shows whether the entry's file was deleted or renamed.
+        """
         owner = self._owners[entry]
         compared = owner, *opened.stamp()
         if file.copy_of != compared:
-            file.copy_of = compared if self._equal(owner, opened) else None
+            equal = self._equal(owner, opened)
+            if equal is None:
+                return True
+            file.copy_of = compared if equal else None
         # After the comparison, so that it counts only if the original was not truncated before.
-        return file.copy_of is not None or self._is_intact(owner, entry) is False
+        return file.copy_of is not None or self._is_intact(owner, entry) is not True
 
-    def _equal(self, owner: File, copy: LineFile) -> bool:
-        """Return whether one file is the beginning of the other."""
+    def _equal(self, owner: File, copy: LineFile) -> bool | None:
+        """Return whether one file is the beginning of the other; None if the owner cannot be opened now."""
         original = self._look(owner)
         if original is None:
-            return False
+            return None
         try:
             ours, theirs = original.chunks(), copy.chunks()
             left = right = b""

@@ -420,6 +420,54 @@ async def test_a_truncation_before_the_copy_is_compared_repeats_nothing(
         assert sorted(await polled(task, 3, more=10)) == ["3", "new", "started"]
 
 
+@pytest.mark.parametrize("open_files", ["1", "64"])
+async def test_a_copy_is_not_read_again_if_its_original_is_deleted_before_they_are_compared(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, open_files: str
+) -> None:
+    path, copy, real = logs / "app.log.1", logs / "app.log.1.gz", LineFile.__init__
+    path.write_text("1\n2\n")
+    (logs / "other.log").write_text("other\n")
+
+    def deleting(file: LineFile, name: str, max_line_bytes: int) -> None:
+        if name == str(copy):
+            path.unlink(missing_ok=True)
+        real(file, name, max_line_bytes)
+
+    async with await source(logs, max_open_files=open_files).task() as task:
+        assert sorted(await polled(task, 3)) == ["1", "2", "other"]
+        monkeypatch.setattr(LineFile, "__init__", deleting)
+        copy.write_bytes(gzip.compress(b"1\n2\n3\n"))
+        assert await polled(task, 1, more=10) == ["3"]
+
+
+async def test_a_file_that_may_be_a_copy_waits_until_its_original_can_be_opened_or_is_gone(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real, denied = logs / "app.log", LineFile.__init__, False
+
+    def denying(file: LineFile, name: str, max_line_bytes: int) -> None:
+        if denied and name == str(path):
+            raise OSError(errno.EMFILE, "Too many open files", name)
+        real(file, name, max_line_bytes)
+
+    monkeypatch.setattr(LineFile, "__init__", denying)
+    path.write_text("started\n1\n2\n")
+    async with await source(logs).task() as task:
+        assert await polled(task, 3) == ["started", "1", "2"]
+        denied = True
+        shutil.copy(path, logs / "app.log.1")
+        (logs / "app.log.2").write_text("started\nolder\n")
+        assert await polled(task, 0, more=10) == []
+        denied = False
+        assert await polled(task, 2) == ["started", "older"]
+        denied = True
+        (logs / "app.log.1").unlink()
+        (logs / "app.log.3").write_text("started\noldest\n")
+        assert await polled(task, 0, more=10) == []
+        path.unlink()
+        assert await polled(task, 2) == ["started", "oldest"]
+
+
 async def test_a_file_with_many_lines_does_not_delay_the_others(logs: Path) -> None:
     (logs / "big.log").write_text("".join(f"big {number}\n" for number in range(5000)))
     (logs / "small.log").write_text("small 0\n")
