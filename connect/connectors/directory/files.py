@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .lines import IncompleteFileError, LineFile
+from .lines import IncompleteFileError, LineFile, is_compressed
 from .scanning import FileId, Listed, Listing, path_text
 
 log = logging.getLogger(__name__)
@@ -114,6 +114,11 @@ class File:
     """The size and modification time of a gz file that ended too early; _NEVER once a warning has been logged."""
     copy_of: tuple[File, int, int] | None = None
     """The file with the same content, and this file's size and modification time when the two were compared."""
+
+    @property
+    def compressed(self) -> bool:
+        """Whether the file is a gz file."""
+        return is_compressed(self.path)
 
     def close(self) -> None:
         """Close the file if it is open."""

@@ -35,7 +35,7 @@ class LineFile:
         """Open the file. Raises OSError."""
         self._name = path_text(path)
         self._max = max_line_bytes
-        self.compressed = path.endswith(".gz")
+        self.compressed = is_compressed(path)
         self._raw = open(path, "rb", buffering=0)  # noqa: SIM115
         self._file: BinaryIO = gzip.GzipFile(fileobj=self._raw) if self.compressed else self._raw  # type: ignore[assignment]
         self._splitter = LineSplitter(max_line_bytes)
@@ -157,3 +157,8 @@ class LineFile:
             raise ConnectError(
                 f"{self._name} is damaged: {error}. Replace the file, or exclude it (setting exclude)"
             ) from error
+
+
+def is_compressed(path: str) -> bool:
+    """Return whether a path is that of a gz file."""
+    return path.endswith(".gz")

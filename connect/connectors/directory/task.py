@@ -30,8 +30,15 @@ class DirectorySourceTask(SourceTask):
     def __init__(self) -> None:
         self._stopped = threading.Event()
         self._files: Files | None = None
-        self._ready: deque[File] = deque()
-        """The files that may have new lines, in the order in which they are read."""
+        self._plain: deque[File] = deque()
+        """The plain files that may have new lines. They are read in turn."""
+        self._compressed: deque[File] = deque()
+        """The gz files that may have new lines. Each is read to its end before the next.
+
+        A gz file that is closed before its end must be decompressed again from its start.
+        """
+        self._turns = deque([self._plain, self._compressed])
+        """Both queues, in the order of their turns."""
         self._scan_at = 0.0
 
     async def start(self, config: Mapping[str, str]) -> None:
@@ -60,16 +67,17 @@ class DirectorySourceTask(SourceTask):
         assert self._files is not None
         wait_s = self._scan_at - time.monotonic()
         if wait_s <= 0:  # also while files are ready: they may change, and others may get new lines
-            ready = dict.fromkeys(self._files.update(listed(self._directory, *self._patterns)))
-            waiting = [file for file in self._ready if file in ready]
-            self._ready = deque(dict.fromkeys([*waiting, *ready]))
+            ready = self._files.update(listed(self._directory, *self._patterns))
+            _renew(self._plain, [file for file in ready if not file.compressed])
+            _renew(self._compressed, [file for file in ready if file.compressed])
             self._scan_at = time.monotonic() + self._interval_s
-        elif not self._ready:
+        elif not any(self._turns):
             self._stopped.wait(wait_s)
             return None
-        while self._ready:
-            file = self._ready.popleft()
-            if records := self._read(file):
+        while any(self._turns):
+            queue = self._turns[0]
+            self._turns.rotate()
+            if queue and (records := self._read(queue.popleft())):
                 return records
         return None
 
@@ -98,8 +106,10 @@ class DirectorySourceTask(SourceTask):
             lines = []
             file.close()
         file.more = intact and not opened.ended
-        if file.more:
-            self._enqueue(file)
+        if file.more and opened.compressed:
+            self._compressed.appendleft(file)
+        elif file.more:
+            self._plain.append(file)
         elif file.gone:
             self._files.drop(file)
         elif opened.compressed:
@@ -119,26 +129,18 @@ class DirectorySourceTask(SourceTask):
             for line in lines
         ]
 
-    def _enqueue(self, file: File) -> None:
-        """Read a file again after the others, or before them if the others would make a gz file close before its end.
-
-        A gz file that is opened again must be decompressed from its start.
-        """
-        assert self._files is not None
-        begun = sum(map(_is_begun, self._files.known.values()))
-        if _is_begun(file) and begun >= self._max_open:
-            self._ready.appendleft(file)
-        else:
-            self._ready.append(file)
-
     def _close_some(self, recent: File) -> None:
+        """Close the files beyond max.open.files: first others than the recent file, last gz files with more lines."""
         assert self._files is not None
-        others = [file for file in self._files.known.values() if file.handle and not file.gone and file is not recent]
-        others.sort(key=_is_begun)
-        for file in others[: max(0, len(others) + 1 - self._max_open)]:
+        files = [file for file in self._files.known.values() if file.handle and not file.gone]
+        files.sort(key=lambda file: (file.more and file.compressed, file is recent))
+        for file in files[: max(0, len(files) - self._max_open)]:
             file.close()
 
 
-def _is_begun(file: File) -> bool:
-    """Return whether a file is an open gz file that has more lines."""
-    return file.more and file.handle is not None and file.handle.compressed
+def _renew(queue: deque[File], ready: list[File]) -> None:
+    """Put the files that are ready into a queue, first those that are in it already."""
+    files = dict.fromkeys(ready)
+    waiting = [file for file in queue if file in files]
+    queue.clear()
+    queue.extend(dict.fromkeys([*waiting, *files]))

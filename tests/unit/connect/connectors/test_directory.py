@@ -531,6 +531,31 @@ async def test_gz_files_are_decompressed_once_however_few_files_may_be_open(
     assert decompressed <= 3 * size  # its first line, its entry, and its lines
 
 
+@pytest.mark.parametrize("max_open", ["1", "2", "3"])
+async def test_gz_files_do_not_delay_the_lines_of_plain_files(logs: Path, max_open: str) -> None:
+    for number in range(5):
+        name = logs / f"old{number}.gz"
+        name.write_bytes(gzip.compress(b"".join(b"%d %d\n" % (number, line) for line in range(40))))
+        os.utime(name, ns=(number, number))
+    (logs / "live.log").write_text("".join(f"live {line}\n" for line in range(20)))
+    async with await source(logs, max_open_files=max_open, batch_size="2").task() as task:
+        read = await polled(task, 50, more=0)
+        assert [line for line in read if line.startswith("live")] == [f"live {line}" for line in range(20)]
+        read += await polled(task, 220 - len(read))
+    assert [line for line in read if not line.startswith("live")] == [
+        f"{number} {line}" for number in range(5) for line in range(40)
+    ]
+
+
+async def test_plain_files_do_not_delay_a_gz_file(logs: Path) -> None:
+    for number in range(5):
+        (logs / f"{number}.log").write_text("plain\n" * 40)
+    (logs / "old.gz").write_bytes(gzip.compress(b"old\n" * 40))
+    async with await source(logs, max_open_files="1", batch_size="1").task() as task:
+        read = await polled(task, 100, more=0)
+    assert read.count("old") == 40
+
+
 async def test_files_are_divided_among_tasks(logs: Path) -> None:
     for number in range(20):
         (logs / f"{number}.log").write_text(f"{number}\n")
