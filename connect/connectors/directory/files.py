@@ -158,16 +158,16 @@ class Files:
         self._devices: set[int] = set()
         """The devices of the files in the current listing."""
         self._unlisted: set[str] = set()
-        """The subdirectories that could not be listed the last time."""
+        """The files and subdirectories that could not be accessed the last time."""
 
     def update(self, listing: Listing) -> list[File]:
         """Process the current listing of the directory. Return the files that may have new lines, the oldest first.
 
-        Files in a subdirectory that cannot be listed now are not read meanwhile. They are not treated as gone.
+        Files that the listing hides are not read meanwhile. They are not treated as gone.
         """
         for path, reason in listing.unlisted.items():
             if path not in self._unlisted:
-                log.warning("%s cannot be listed, and is tried again: %s", path_text(path), reason)
+                log.warning("%s cannot be accessed, and is tried again: %s", path_text(path), reason)
         self._unlisted = set(listing.unlisted)
         there = {each.id: each for each in listing.files}
         for identity, file in list(self.known.items()):

@@ -34,14 +34,17 @@ class Listed(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """The matching files of a directory, and why each of the `unlisted` subdirectories cannot be listed now."""
+    """The matching files of a directory.
+
+    `unlisted` says why each file or subdirectory that is missing cannot be accessed now.
+    """
 
     files: list[Listed]
     unlisted: dict[str, str]
 
     def hides(self, path: str) -> bool:
-        """Return whether a path is in a subdirectory that cannot be listed."""
-        return any(path.startswith(os.path.join(directory, "")) for directory in self.unlisted)
+        """Return whether a path is `unlisted`, or in a subdirectory that is."""
+        return any(path == each or path.startswith(os.path.join(each, "")) for each in self.unlisted)
 
 
 def path_text(path: str) -> str:
@@ -68,8 +71,11 @@ def listed(directory: str, include: Sequence[str], exclude: Sequence[str], recur
             continue
         try:
             status = os.stat(path)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             continue  # deleted in the meantime, or a dangling link
+        except OSError as error:
+            found.unlisted[path] = error.strerror or str(error)
+            continue
         if stat.S_ISREG(status.st_mode):
             found.files.append(
                 Listed(FileId(status.st_dev, status.st_ino), path, name, (status.st_size, status.st_mtime_ns))

@@ -724,7 +724,7 @@ async def test_a_subdirectory_that_cannot_be_listed_does_not_stop_the_others(
         else:
             assert sorted(read) == ["a2", "b2", "c2"]  # a file that is gone is read to its end
             assert await polled(task, 0) == []
-    warnings = caplog.text.count(f"{private} cannot be listed, and is tried again: Permission denied")
+    warnings = caplog.text.count(f"{private} cannot be accessed, and is tried again: Permission denied")
     assert warnings == (1 if error == errno.EACCES else 0)
 
 
@@ -751,6 +751,35 @@ async def test_a_file_in_a_subdirectory_that_cannot_be_listed_stays_known(
         denied = False
         assert (await polled(task, 1))[-1] == "new"
     assert "x.log was truncated or rewritten" in caplog.text
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EIO])
+async def test_a_file_whose_status_cannot_be_read_stays_known_with_a_warning(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: int
+) -> None:
+    path, real, denied = logs / "app.log", os.stat, False
+
+    def stat(name: str) -> os.stat_result:
+        if denied and name == str(path):
+            raise OSError(error, os.strerror(error), name)
+        return real(name)
+
+    calls = {**vars(os), "stat": stat}
+    monkeypatch.setattr("oncelog.connect.connectors.directory.scanning.os", SimpleNamespace(**calls))
+    path.write_text("".join(f"{number:1000}\n" for number in range(3)))
+    (logs / "other.log").write_text("other\n")
+    async with await source(logs, max_open_files="1").task() as task:
+        assert len(await polled(task, 4)) == 4
+        append(logs / "other.log", "other\n")
+        assert await polled(task, 1) == ["other"]
+        denied = True
+        append(path, "new\n")
+        shutil.copy(path, logs / "app.log.1")
+        append(logs / "other.log", "other\n")
+        assert await polled(task, 1, more=10) == ["other"]
+        denied = False
+        assert await polled(task, 1, more=10) == ["new"]
+    assert caplog.text.count(f"{path} cannot be accessed, and is tried again: {os.strerror(error)}") == 1
 
 
 @pytest.mark.parametrize("name", ["a.log", "a.gz"])
