@@ -92,7 +92,7 @@ SETTINGS = ConfigDef(
     ConfigKey("poll.interval.ms", Type.LONG, 500, _LOW, "Maximum wait of one poll for changes, in ms.", at_least(1),
               "Connector"),
     ConfigKey("max.batch.size", Type.INT, 2048, _MEDIUM, "Maximum records of a batch.", at_least(1), "Connector"),
-    ConfigKey("snapshot.fetch.size", Type.INT, 2048, _LOW, "Maximum rows that the snapshot fetches at once.",
+    ConfigKey("snapshot.fetch.size", Type.INT, 2048, _LOW, "Maximum rows of the snapshot in a batch.",
               at_least(1), "Connector"),
     ConfigKey("status.update.interval.ms", Type.INT, 10_000, _LOW,
               "Time between two reports of the confirmed log position, in ms.", at_least(1), "Connector"),

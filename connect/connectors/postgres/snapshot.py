@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import sql
+from psycopg.adapt import Loader
 
 from ...errors import ConnectError, RetriableError
 from .passes import Pass
@@ -30,9 +32,6 @@ from .settings import BATCH_BYTES
 
 _NO_TIMEOUT: Final = sql.SQL("SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'")
 """Switches off a setting that PostgreSQL has since version 17."""
-
-_FIRST_ROWS: Final = 16
-"""The number of rows of a table that are read first, because their size is unknown."""
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +64,10 @@ class Snapshot:
         self._after: list[str] | None = None
         self._relation: Relation | None = None
         self._key_columns: list[list[int]] = []
-        self._ahead: list[Tuple] | None = None
-        self._fetch_rows = _FIRST_ROWS
+        self._rows: AsyncIterator[Tuple] | None = None
+        """The rows of the table that is being read. The server sends them only as fast as they are taken."""
+        self._ahead: Tuple | None = None
+        """The next row; None at the end of the table."""
 
     async def start(self, exported: str) -> None:
         """Start a transaction that sees the rows of an exported snapshot."""
@@ -99,18 +100,27 @@ class Snapshot:
         return Pass(oid, behind, done, last, row[0], lsn_number(row[1]), columns)
 
     async def next(self) -> SnapshotRows | None:
-        """Return the next rows; None after the last table."""
+        """Return the next rows, at most snapshot.fetch.size, and at most one beyond BATCH_BYTES.
+
+        Returns None after the last table.
+        """
         if not self._tables:
             return None
         table = self._tables[0]
-        if self._relation is None:
+        if self._relation is None or self._rows is None:
             self._relation = await self._open(table)
-            self._ahead = await self._fetch()
-        rows, self._ahead = self._ahead or [], await self._fetch()
-        relation, last = self._relation, not self._ahead
+            self._rows = self._stream()
+            self._ahead = await self._next_row(self._rows)
+        rows: list[Tuple] = []
+        size, limit = 0, self._settings["snapshot.fetch.size"]
+        while self._ahead is not None and len(rows) < limit and size < BATCH_BYTES:
+            rows.append(self._ahead)
+            size += sum(len(value) for value in self._ahead if isinstance(value, bytes))
+            self._ahead = await self._next_row(self._rows)
+        relation, last = self._relation, self._ahead is None
         if last:
             await self._execute(sql.SQL("CLOSE snapshot_rows"))
-            self._tables, self._relation, self._after = self._tables[1:], None, None
+            self._tables, self._relation, self._rows, self._after = self._tables[1:], None, None, None
         places = [[column.name for column in relation.columns].index(name) for name in table.key]
         keys = [json.dumps([_text(row[place]) for place in places]) if places else None for row in rows]
         return SnapshotRows(relation, table, rows, keys, json.dumps(self._key_columns), last)
@@ -120,6 +130,10 @@ class Snapshot:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+        rows, self._rows = self._rows, None
+        if rows is not None:
+            # After the connection was closed. Otherwise, aclose would read the rows that were sent.
+            await rows.aclose()  # type: ignore[attr-defined, unused-ignore]
 
     async def _begin(self) -> None:
         self._connection = await connect(self._settings)
@@ -138,7 +152,7 @@ class Snapshot:
 
     async def _open(self, table: Table) -> Relation:
         found = await self._columns(table)
-        self._key_columns, self._fetch_rows = _key_columns(table, found), _FIRST_ROWS
+        self._key_columns = _key_columns(table, found)
         columns = [RelationColumn(name, oid, modifier, name in table.key) for name, oid, modifier, _, _ in found]
         names = sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)
         statement = sql.SQL("DECLARE snapshot_rows NO SCROLL CURSOR FOR SELECT {} FROM ONLY {}").format(
@@ -172,23 +186,28 @@ class Snapshot:
                 "continues with its new rows"
             )
 
-    async def _fetch(self) -> list[Tuple]:
-        """Return the next rows: at most snapshot.fetch.size, and about BATCH_BYTES if they are as large as the last."""
-        count = min(self._fetch_rows, self._settings["snapshot.fetch.size"])
-        cursor = await self._execute(sql.SQL("FETCH {} FROM snapshot_rows").format(sql.Literal(count)))
-        result = cursor.pgresult
-        assert result is not None
-        rows: list[Tuple] = [
-            [result.get_value(row, column) for column in range(result.nfields)] for row in range(result.ntuples)
-        ]
-        size = sum(len(value) for row in rows for value in row if isinstance(value, bytes))
-        self._fetch_rows = max(1, BATCH_BYTES * len(rows) // max(1, size))
-        return rows
+    def _stream(self) -> AsyncIterator[Tuple]:
+        """Return all rows of the open cursor. They must be taken before the next statement."""
+        assert self._connection is not None
+        cursor = self._connection.cursor(row_factory=lambda _: list)
+        for each in (0, *(oid for type_ in cursor.adapters.types for oid in (type_.oid, type_.array_oid))):
+            cursor.adapters.register_loader(each, _Unchanged)
+        return cursor.stream("FETCH ALL FROM snapshot_rows")
+
+    async def _next_row(self, rows: AsyncIterator[Tuple]) -> Tuple | None:
+        with self._errors_mapped():
+            return await anext(rows, None)
 
     async def _execute(self, statement: sql.Composable) -> psycopg.AsyncCursor[Any]:
         assert self._connection is not None
-        try:
+        with self._errors_mapped():
             return await self._connection.execute(statement)  # type: ignore[call-overload, no-any-return, unused-ignore]
+
+    @contextmanager
+    def _errors_mapped(self) -> Iterator[None]:
+        """Raise TableChangedError, RetriableError or ConnectError in place of psycopg's errors."""
+        try:
+            yield
         except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
             what = error.diag.message_primary
             raise TableChangedError(f"the snapshot was interrupted, and continues: {what}") from error
@@ -200,6 +219,14 @@ class Snapshot:
             ) from error
         except psycopg.Error as error:
             raise failure(error, "the snapshot was interrupted") from error
+
+
+class _Unchanged(Loader):
+    """Leaves values of all types as the server sends them."""
+
+    def load(self, data: bytes | bytearray | memoryview) -> bytes:
+        """Return the text of a value."""
+        return bytes(data)
 
 
 def _key_columns(table: Table, columns: list[tuple[str, int, int, int, int]]) -> list[list[int]]:
