@@ -676,6 +676,7 @@ async def test_a_slot_of_another_connector_is_refused(postgres: PostgresServer, 
                 await task.poll()
         with pytest.raises(ConnectError, match=f"slot {database} exists, .* drop the slot.* set slot.name") as failure:
             await task.poll()
+        assert "without exactly-once, also empty the connector's topics" in str(failure.value)
     assert not isinstance(failure.value, RetriableError)
     assert ops(await first.read(1)) == [("c", 2)]
 

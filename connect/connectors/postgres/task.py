@@ -192,8 +192,9 @@ class PostgresSourceTask(SourceTask):
                 text = (
                     f"slot {name} exists, but this connector has no offset. If the worker was killed or lost Kafka "
                     "before the connector's first offset was committed, drop the slot: "
-                    f"SELECT pg_drop_replication_slot('{name}'). If the slot belongs to another connector, set "
-                    "slot.name to a name of its own"
+                    f"SELECT pg_drop_replication_slot('{name}'). If the worker ran without exactly-once, also empty "
+                    "the connector's topics, because they may contain rows that no longer exist. If the slot belongs "
+                    "to another connector, set slot.name to a name of its own"
                 )
                 self._offset = self._committed = await self.context.offsets.offset(self._events.partition)
                 raise RetriableError(text) if self._failures < _OWNER_ATTEMPTS - 1 else ConnectError(text)
