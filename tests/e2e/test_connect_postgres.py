@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import socket
@@ -508,6 +509,30 @@ async def test_a_wait_for_data_does_not_touch_the_descriptor_of_another_socket(
     await writer.wait_closed()
     first.close()
     second.close()
+
+
+@pytest.mark.parametrize("call", ["dup", "add_reader"])
+async def test_a_wait_for_data_without_a_free_descriptor_is_tried_again(
+    postgres: PostgresServer, database: str, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", database=database)
+    new = source(postgres, database, snapshot_mode="never")
+    async with await new.task() as task, asyncio.timeout(60):
+        await task.poll()
+        before = len(os.listdir("/proc/self/fd"))
+
+        def failing(*arguments: object) -> None:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os if call == "dup" else asyncio.get_running_loop(), call, failing)
+            with pytest.raises(RetriableError, match="connection cannot be read: Too many open files"):
+                await task.poll()
+        assert len(os.listdir("/proc/self/fd")) < before  # the connection is closed
+        postgres.execute("INSERT INTO t VALUES (1)", database=database)
+        while not (read := await task.poll()):
+            pass
+    assert ops(read) == [("c", 1)]
 
 
 async def test_a_server_that_goes_away_while_a_key_is_looked_up_is_connected_again(

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from psycopg import pq
 
-from ...errors import ConnectError
+from ...errors import ConnectError, RetriableError
 from .pgoutput import lsn_number
 from .server import connect, failure
 
@@ -134,15 +134,15 @@ class Replication:
         with _errors_mapped():
             # A copy, because libpq closes its own when the connection is lost, and another socket may get the number.
             descriptor = os.dup(self._pgconn().socket)
-        loop.add_reader(descriptor, arrived.set)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await arrived.wait()
-        except TimeoutError:
-            return
-        finally:
-            loop.remove_reader(descriptor)
-            os.close(descriptor)
+            try:
+                loop.add_reader(descriptor, arrived.set)
+                async with asyncio.timeout(timeout_s):
+                    await arrived.wait()
+            except TimeoutError:
+                return
+            finally:
+                loop.remove_reader(descriptor)
+                os.close(descriptor)
         self.take()
 
     def take(self) -> None:
@@ -188,11 +188,13 @@ class Replication:
 
 @contextmanager
 def _errors_mapped() -> Iterator[None]:
-    """Raise RetriableError or ConnectError in place of psycopg's errors."""
+    """Raise RetriableError or ConnectError in place of errors of psycopg and of the operating system."""
     try:
         yield
     except psycopg.Error as error:
         raise failure(error, _LOST) from error
+    except OSError as error:
+        raise RetriableError(f"the replication connection cannot be read: {error.strerror or error}") from error
 
 
 def _with_state(message: str, state: bytes | None) -> psycopg.Error:
