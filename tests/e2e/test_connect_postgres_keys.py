@@ -378,8 +378,11 @@ async def test_a_publication_via_the_partition_root_is_refused_for_a_snapshot(
     partitions = "public.t_1" if mode == "filtered" else listed
     settings = {"publication_autocreate_mode": mode, "table_include_list": f"public.a,{listed},{partitions}"}
     async with await source(postgres, database, **settings).task() as task:
-        with pytest.raises(ConnectError, match=r"oncelog publishes .* as changes of public\.t, .* SET \(publish_via"):
-            await task.poll()
+        for _ in range(2):
+            with pytest.raises(
+                ConnectError, match=r"oncelog publishes .* as changes of public\.t, .* SET \(publish_via"
+            ):
+                await task.poll()
     only_changes = source(
         postgres, database, snapshot_mode="never", publication_autocreate_mode="disabled", table_include_list="public.t"
     )

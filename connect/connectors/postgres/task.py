@@ -176,8 +176,8 @@ class PostgresSourceTask(SourceTask):
             tables = await server.included_tables(connection, self._settings)
             self._events.check_topics(table.full_name for table in tables)
             slot = await server.free_slot(connection, self._settings)
-            await server.prepare_publication(connection, self._settings, tables)
             await server.check_partition_roots(connection, self._settings)
+            await server.prepare_publication(connection, self._settings, tables)
             name, offset = self._settings["slot.name"], self._offset
             initial = self._settings["snapshot.mode"] == "initial"
             await replication.connect()
