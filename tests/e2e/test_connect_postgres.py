@@ -648,6 +648,56 @@ async def test_a_publication_that_is_changed_at_the_same_time_is_tried_again(
     assert postgres.execute(tables, database=database) == remaining
 
 
+@pytest.mark.parametrize("before", ["SELECT", "CREATE PUBLICATION oncelog"])
+@pytest.mark.parametrize("meanwhile", ["DROP SCHEMA s CASCADE", "ALTER SCHEMA s RENAME TO other"])
+async def test_a_schema_that_goes_away_before_the_publication_is_changed_is_no_failure(
+    postgres: PostgresServer, database: str, before: str, meanwhile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgres.execute(
+        "CREATE SCHEMA s", "CREATE TABLE s.a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)",
+        "INSERT INTO b VALUES (1)", before, database=database,
+    )  # fmt: skip
+    changing_after_tables(postgres, database, monkeypatch, meanwhile)
+    async with await source(postgres, database, table_include_list=r".*\..*").task() as task, asyncio.timeout(60):
+        with pytest.raises(RetriableError, match='changed at the same time: schema "s" does not exist'):
+            await task.poll()
+        while ("r", 1) not in ops(await task.poll()):
+            pass
+
+
+async def test_a_schema_that_is_renamed_before_a_snapshot_continues_keeps_its_rows(
+    postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgres.execute(
+        "CREATE SCHEMA s", "CREATE TABLE s.a (id int PRIMARY KEY)", "INSERT INTO s.a VALUES (1), (2)",
+        database=database,
+    )  # fmt: skip
+    new = source(postgres, database, table_include_list=r".*\..*", snapshot_fetch_size="1")
+    assert ops(await new.read(1, keep=1)) == [("r", 1)]
+    new.config["publication.autocreate.mode"] = "disabled"
+    changing_after_tables(postgres, database, monkeypatch, "ALTER SCHEMA s RENAME TO other")
+    async with await new.task() as task, asyncio.timeout(60):
+        with pytest.raises(RetriableError, match='snapshot was interrupted, and continues: schema "s" does not exist'):
+            await task.poll()
+        (row,) = await task.poll()
+    assert (row.topic, ops([row])) == ("shop.other.a", [("r", 2)])
+
+
+def changing_after_tables(
+    postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    """Execute a statement once, after the connector has listed its tables."""
+    real, statements = server.included_tables, [statement]
+
+    async def included_tables(*arguments: Any) -> list[server.Table]:
+        tables = await real(*arguments)
+        while statements:
+            postgres.execute(statements.pop(), database=database)
+        return tables
+
+    monkeypatch.setattr(server, "included_tables", included_tables)
+
+
 @pytest.mark.parametrize(
     "hidden",
     [

@@ -196,7 +196,7 @@ async def prepare_publication(
     """Create the publication, or add missing tables to it.
 
     Raises ConnectError if the publication does not exist and publication.autocreate.mode forbids its creation. Raises
-    RetriableError if the publication or one of the tables is changed at the same time.
+    RetriableError if the publication, one of the tables or its schema is changed at the same time.
     """
     name = settings["publication.name"]
     exists = await _value(connection, "SELECT 1 FROM pg_publication WHERE pubname = %s", name)
@@ -234,6 +234,7 @@ async def _change_publication(connection: psycopg.AsyncConnection[Any], statemen
         psycopg.errors.UniqueViolation,
         psycopg.errors.UndefinedObject,
         psycopg.errors.UndefinedTable,
+        psycopg.errors.InvalidSchemaName,
         psycopg.errors.InternalError_,  # "tuple concurrently updated"
     ) as error:
         what = error.diag.message_primary

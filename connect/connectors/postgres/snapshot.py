@@ -208,7 +208,11 @@ class Snapshot:
         """Raise TableChangedError, RetriableError or ConnectError in place of psycopg's errors."""
         try:
             yield
-        except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
+        except (
+            psycopg.errors.UndefinedTable,
+            psycopg.errors.UndefinedColumn,
+            psycopg.errors.InvalidSchemaName,
+        ) as error:
             what = error.diag.message_primary
             raise TableChangedError(f"the snapshot was interrupted, and continues: {what}") from error
         except psycopg.errors.InsufficientPrivilege as error:
