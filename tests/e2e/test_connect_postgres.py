@@ -703,6 +703,7 @@ def changing_after_tables(
     [
         "REVOKE SELECT ON t FROM {role}",
         "ALTER TABLE t ENABLE ROW LEVEL SECURITY; CREATE POLICY few ON t USING (id = 1)",
+        "ALTER TABLE t ENABLE ROW LEVEL SECURITY; CREATE POLICY every ON t USING (true)",
     ],
 )
 async def test_a_snapshot_that_may_not_see_all_rows_is_refused(
