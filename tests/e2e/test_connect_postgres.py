@@ -773,6 +773,19 @@ async def test_a_task_that_stops_before_a_record_is_committed_begins_anew(
     assert ops(await new.read(1)) == [("c", 2)]
 
 
+@pytest.mark.parametrize("exactly_once", [True, False])
+async def test_a_task_that_drops_its_slot_warns_of_records_that_are_still_to_arrive(
+    postgres: PostgresServer, database: str, exactly_once: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)", database=database)
+    new = source(postgres, database)
+    new.exactly_once = exactly_once
+    async with await new.task() as task:
+        assert ops(await task.poll()) == [("r", 1)]
+    assert slots(postgres, database) == []
+    assert ("records that were sent may still arrive in the topics" in caplog.text) is not exactly_once
+
+
 async def test_a_task_that_stops_while_its_slot_is_created_leaves_no_slot(
     postgres: PostgresServer, database: str
 ) -> None:

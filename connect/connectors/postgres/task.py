@@ -154,6 +154,12 @@ class PostgresSourceTask(SourceTask):
             dropped = await server.drop_slot(self._settings, until_lsn=self._slot_lsn)
         if dropped:
             log.info("dropped slot %s, because no offset is committed", self._settings["slot.name"])
+            if self._has_returned and not self.context.exactly_once:
+                log.warning(
+                    "records that were sent may still arrive in the topics of %s. Empty the topics before the next "
+                    "start if they may contain rows that no longer exist then",
+                    self._settings["topic.prefix"],
+                )
 
     # -- where to begin
 
