@@ -10,7 +10,7 @@ journal makes a round durable. At most one round is written at a time. Batches t
 round.
 
 Syncs run in parallel in the flush lane of the threads: a journaling file system combines simultaneous syncs into one
-commit. A flush that writes bytes again runs in a lane with one thread. Housekeeping (checkpoints, unlinks) runs in
+commit. Only one flush at a time writes bytes again, in a lane of its own. Housekeeping (checkpoints, unlinks) runs in
 separate lanes, where jobs may take a long time. All state is changed on the event loop, where `LogFiles.finish_flush`
 moves the high watermark and wakes the writers.
 
@@ -57,6 +57,9 @@ RETRY_S: Final = 0.5
 MOST_AT_ONCE: Final = 64
 """Maximum number of logs that are given to the threads at a time. An urgent log waits for no more than these."""
 
+MOST_WRITTEN_AGAIN: Final = 16
+"""Maximum number of further logs that write bytes again at a time, so that other logs do not wait for all of them."""
+
 _BEGUN_PER_TURN: Final = 32
 """Maximum number of flushes that begin in one turn of the event loop."""
 
@@ -73,9 +76,9 @@ class FlushTask:
 
     `files`: open files. `paths`: derived files. `directory`: the log's directory, "" if its names need no sync. `root`
     and `root_change`: the directory that holds the log's directory, and the number of the change in it to sync, or 0 if
-    none. `rewrite`: called before the syncs, to write bytes again; it may raise OSError. `note`: called with
-    `end_offset` after the syncs. `extent`: what the journal can make durable in place of all these syncs, or None if it
-    cannot. `is_journaled`: whether the journal makes it durable.
+    none. `rewrite`: to be called before `run`, but after `sync_files`, to write bytes again; it may raise OSError.
+    `note`: called with `end_offset` after the syncs. `extent`: what the journal can make durable in place of all these
+    syncs, or None if it cannot. `is_journaled`: whether the journal makes it durable.
     """
 
     end_offset: int
@@ -96,12 +99,7 @@ class FlushTask:
         Raises RootSyncFailed, after which no log can be trusted to be on disk. After any other error, only this log
         cannot be trusted.
         """
-        if self.rewrite is not None:
-            # If the descriptor pool has synced a file and found no space, writes to the file raise this error until
-            # fdatasync has reported it. It ends this flush: the pool's sync may have dropped newer bytes, too.
-            self._sync_files()
-            self.rewrite()
-        self._sync_files()
+        self.sync_files()
         for path in self.paths:
             sync_derived(fs, path)
         if self.directory:
@@ -112,7 +110,13 @@ class FlushTask:
         if self.note is not None:
             self.note(self.end_offset)
 
-    def _sync_files(self) -> None:
+    def sync_files(self) -> None:
+        """Sync the files of this flush.
+
+        If the descriptor pool has synced a file and found no space, writes to the file raise this error until fdatasync
+        has reported it. So this is called before `rewrite`. The error ends the flush: the pool's sync may have dropped
+        bytes that were appended since, too.
+        """
         for file in self.files:
             file.fdatasync()
 
@@ -206,10 +210,14 @@ class LogFlusher:
         self._on_failure = on_failure
         self.journal: Rounds | None = None
         self._loop = asyncio.get_running_loop()
-        # Dirty logs with waiting writers, and dirty logs without. Then the logs whose flush is under way, and whether
-        # another flush has to follow (None: no; otherwise whether that flush is urgent).
+        # Dirty logs with waiting writers, and dirty logs without.
         self._urgent: dict[Flushable, None] = {}
         self._later: dict[Flushable, None] = {}
+        # Dirty logs that must write bytes again, and those that are doing so.
+        self._again: dict[Flushable, None] = {}
+        self._writing_again: set[Flushable] = set()
+        # The logs whose flush is under way, and whether another flush has to follow (None: no; otherwise whether that
+        # flush is urgent).
         self._flushing: dict[Flushable, bool | None] = {}
         self._waiting: dict[asyncio.Future[None], None] = {}
         self._episodes = Episodes()
@@ -218,6 +226,8 @@ class LogFlusher:
         self._undone: dict[str, tuple[Callable[[], None], Lane]] = {}
         self._postponed: dict[Flushable, FlushTask | None] = {}
         self._retry: asyncio.TimerHandle | None = None
+        # The logs whose flush is repeated although the flusher stops.
+        self._last_tries: set[Flushable] = set()
         self._begun = 0
         self._since: dict[Flushable, float] = {}  # when each log's flush began, the oldest first
         self._in_trouble = False
@@ -232,7 +242,9 @@ class LogFlusher:
         if log in self._flushing:
             self._flushing[log] = urgent or bool(self._flushing[log])
             return
-        if urgent:
+        if log.writes_again:
+            self._again[log] = None
+        elif urgent:
             self._later.pop(log, None)
             self._urgent[log] = None
         elif log not in self._urgent:
@@ -337,22 +349,32 @@ class LogFlusher:
     def _begin(self) -> None:
         """Begin the flushes that are due, as many as the limits allow."""
         self._scheduled = False
+        for log in list(self._again):
+            if self._failed or len(self._writing_again) >= MOST_WRITTEN_AGAIN:
+                break
+            del self._again[log]
+            self._flush(log)
         if self.journal is not None and self.journal.is_open():
             self._begin_round(self.journal)
             self._rest()
             return
         if self.journal is not None and len(self._urgent) > 1:
             self.journal.want()
-        for _ in range(min(_BEGUN_PER_TURN, MOST_AT_ONCE - len(self._flushing))):
+        for _ in range(min(_BEGUN_PER_TURN, MOST_AT_ONCE - self._given_to_threads)):
             dirty = self._next_dirty()
             if self._failed or not dirty:
                 break
             log = next(iter(dirty))
             del dirty[log]
             self._flush(log)
-        if (self._urgent or self._later) and len(self._flushing) < MOST_AT_ONCE and not self._failed:
+        if (self._urgent or self._later) and self._given_to_threads < MOST_AT_ONCE and not self._failed:
             self._schedule()
         self._rest()
+
+    @property
+    def _given_to_threads(self) -> int:
+        """The number of flushes under way, without those that write bytes again."""
+        return len(self._flushing) - len(self._writing_again)
 
     def _next_dirty(self) -> dict[Flushable, None]:
         """Return the set from which the next log is flushed: usually the urgent logs, now and then the others."""
@@ -372,7 +394,7 @@ class LogFlusher:
         round: list[tuple[Flushable, FlushTask]] = []
         room = journal.round_bytes
         while (dirty := self._next_dirty()) and len(round) < _LOGS_PER_ROUND:
-            if len(self._flushing) - len(round) >= MOST_AT_ONCE:
+            if self._given_to_threads - len(round) >= MOST_AT_ONCE:
                 break
             log = next(iter(dirty))
             del dirty[log]
@@ -444,8 +466,27 @@ class LogFlusher:
             elif log.writes_again:
                 self.request(log, urgent=True)
             return
-        lane = Lane.FLUSH if task.rewrite is None else Lane.REWRITE
-        self._threads.start(lane, partial(task.run, self._fs), partial(self._flushed, log, task))
+        run = partial(task.run, self._fs)
+        if task.rewrite is None:
+            self._threads.start(Lane.FLUSH, run, partial(self._flushed, log, task))
+            return
+        self._writing_again.add(log)
+        self._take_steps(log, task, [(Lane.FLUSH, task.sync_files), (Lane.REWRITE, task.rewrite), (Lane.FLUSH, run)])
+
+    def _take_steps(
+        self,
+        log: Flushable,
+        task: FlushTask,
+        steps: list[tuple[Lane, Callable[[], None]]],
+        error: BaseException | None = None,
+    ) -> None:
+        """Run the jobs of a flush, each in its lane, one after the other. End the flush after the first error."""
+        if error is None and steps:
+            (lane, job), *others = steps
+            self._threads.start(lane, job, partial(self._take_steps, log, task, others))
+        else:
+            self._writing_again.discard(log)
+            self._flushed(log, task, error)
 
     def _flushed(self, log: Flushable, task: FlushTask, error: BaseException | None) -> None:
         """Handle the end of a flush: notify the log, and begin the next flushes."""
@@ -462,7 +503,7 @@ class LogFlusher:
             # Writers that were woken just now append in this turn of the event loop; the next flush includes them.
             if again is not None:
                 self.request(log, urgent=again)
-            elif (self._urgent or self._later) and not self._scheduled:
+            elif (self._urgent or self._later or self._again) and not self._scheduled:
                 self._schedule()
             if self._in_trouble and not self._postponed:
                 self._in_trouble = False
@@ -478,11 +519,20 @@ class LogFlusher:
 
     def _rest(self) -> None:
         """Let `drain` return if no flush or job is left."""
-        if not (self._scheduled or self._flushing or self._waiting or self._urgent or self._later):
+        if not (self._scheduled or self._flushing or self._waiting or self._urgent or self._later or self._again):
             self._idle.set()
 
     def _unflushed(self, log: Flushable, task: FlushTask | None, error: OSError) -> None:
-        """Postpone a flush that lacked disk space or a descriptor; after any other error, fail the log's flush."""
+        """Postpone a flush that lacked disk space or a descriptor; after any other error, fail the log's flush.
+
+        When the flusher stops, a flush that lacked disk space is repeated once at once: the lack may be an earlier one
+        that the descriptor pool noticed.
+        """
+        if self._stopping and task is not None and error.errno in NO_SPACE and log not in self._last_tries:
+            self._last_tries.add(log)
+            log.take_back(task)
+            self.request(log, urgent=True)
+            return
         if self._stopping or error.errno not in (*NO_SPACE, *OUT_OF_DESCRIPTORS):
             self._since.pop(log, None)
             log.flush_failed(task, error)
@@ -541,6 +591,7 @@ class LogFlusher:
         self._failed = True
         self._urgent.clear()
         self._later.clear()
+        self._again.clear()
         self._undone.clear()
         self._postponed.clear()
         if self._retry is not None:

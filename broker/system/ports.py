@@ -158,7 +158,7 @@ class Lane(Enum):
     """Flushes appended records to disk, for several logs at a time, in no particular order."""
 
     REWRITE = "rewrite"
-    """Writes records again that a sync without disk space may have dropped, and flushes them, for one log at a time.
+    """Writes records again that a sync without disk space may have dropped, for one log at a time.
 
     This takes much Python code for each batch, so that several threads at a time would delay the event loop.
     """

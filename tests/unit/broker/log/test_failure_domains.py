@@ -567,6 +567,38 @@ async def test_a_sync_by_the_pool_that_finds_no_space_keeps_no_partition_from_wr
     manager.abandon()
 
 
+@pytest.mark.parametrize("by_the_pool", [False, True])
+async def test_a_stop_saves_all_records_if_there_is_space_again(fs: FaultyFileSystem, by_the_pool: bool) -> None:
+    """The pool keeps the error of its sync until the next sync of the file, although there is space by then."""
+    files = PooledFileSystem(fs, 100)
+    manager = new_manager(files)  # type: ignore[arg-type]
+    await manager.start()
+    log = manager.create("t", 0, LogConfig(durability="os"))
+    await settle(manager)
+    full = [True]
+
+    def refuse(operation: str, path: str) -> None:
+        if full and operation == "fdatasync" and path == FIRST:
+            raise OSError(errno.ENOSPC, "no space")
+
+    fs.before = refuse
+    log.append(batch("a"))
+    waiting = log.synced(1)
+    assert waiting is not None
+    await settle(manager)
+    assert log.files.writes_again
+    for _ in range(files.pool.unsynced() if by_the_pool else 0):
+        files.pool.sync_oldest()
+    full.clear()
+    await manager.stop()
+    await waiting
+    fs.crash(random.Random(1))
+    manager = new_manager(fs)
+    manager.open()
+    assert [values(log.batches()) for log in manager.logs()] == [["a"]]
+    manager.abandon()
+
+
 @pytest.mark.parametrize("when", ["during the flush", "before the next one"])
 async def test_records_that_are_deleted_because_a_sync_found_no_space_are_not_missed(
     fs: FaultyFileSystem, when: str

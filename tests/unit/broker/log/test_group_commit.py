@@ -284,3 +284,45 @@ async def test_logs_that_nobody_waits_for_have_their_share_of_a_busy_disk(fs: Fa
         "those that are waited for come first"
     )
     flusher.abandon()
+
+
+class _WithoutRewrites(_Instantly):
+    """Threads of which the one that writes bytes again never ends a job."""
+
+    def run(self, lane: Lane, job: Callable[[], T]) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().create_future() if lane is Lane.REWRITE else super().run(lane, job)
+
+
+class _WritesAgain(_AlwaysDirty):
+    """A log each of whose flushes writes bytes again."""
+
+    writes_again = True
+
+    def begin_flush(self) -> FlushTask:
+        self.writes_again = False
+        return FlushTask(1, [], rewrite=lambda: None)
+
+    def finish_flush(self, task: FlushTask) -> None:
+        self.writes_again = True
+        super().finish_flush(task)
+
+
+async def test_logs_that_write_again_hold_up_no_other_log(fs: FaultyFileSystem) -> None:
+    """Bytes are written again by one thread, so the flushes of many logs take long after the disk was full."""
+    flusher = LogFlusher(fs, _WithoutRewrites(), lambda error: None)
+    slow = [_WritesAgain(flusher, urgent=True) for _ in range(3 * MOST_AT_ONCE)]
+    healthy = _AlwaysDirty(flusher, urgent=True)
+    async with asyncio.timeout(ENOUGH_S):
+        while healthy.flushes < 100:
+            await asyncio.sleep(0)
+    assert not any(log.flushes for log in slow)
+    flusher.abandon()
+
+
+async def test_all_logs_that_write_again_have_their_turn(fs: FaultyFileSystem) -> None:
+    flusher = LogFlusher(fs, _Instantly(), lambda error: None)
+    logs = [_WritesAgain(flusher, urgent=True) for _ in range(3 * MOST_AT_ONCE)]
+    async with asyncio.timeout(ENOUGH_S):
+        while min(log.flushes for log in logs) < 3:
+            await asyncio.sleep(0)
+    flusher.abandon()
