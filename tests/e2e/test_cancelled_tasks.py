@@ -31,6 +31,10 @@ def cancel_all_except(*kept: asyncio.Task[Any]) -> None:
         task.cancel()
 
 
+def is_running(name: str) -> bool:
+    return any(task.get_name() == name for task in asyncio.all_tasks())
+
+
 @pytest.mark.parametrize("count", TURNS)
 @pytest.mark.parametrize("how", ["close", "flush", "commit_transaction"])
 async def test_a_record_that_waits_for_its_topic_is_sent(
@@ -131,13 +135,15 @@ async def test_the_next_transaction_begins_although_the_abort_of_a_failed_one_wa
 
         failing = asyncio.create_task(fail())
         async with asyncio.timeout(WAIT_S):
-            while not any(task.get_name() == "abort a transaction" for task in asyncio.all_tasks()):
+            while not is_running("abort a transaction"):
                 await asyncio.sleep(0)
             await turns(count)
+            is_cancelled = is_running("abort a transaction")  # it may have ended after some turns
             cancel_all_except(failing)
             with pytest.raises(LookupError) as caught:
                 await failing
-            assert "was cancelled" in caught.value.__notes__[0]
+            assert is_cancelled or count > 3
+            assert not is_cancelled or "was cancelled" in caught.value.__notes__[0]
             async with producer.transaction() as transaction:
                 await transaction.send(topic, b"2")
     assert values(bootstrap, topic) == [b"2"]
