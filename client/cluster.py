@@ -453,9 +453,6 @@ class Cluster:
             try:
                 await self.refresh()
                 failures = 0
-            except asyncio.CancelledError:
-                self._wanted.set()  # if other code has cancelled the task, it begins again
-                raise
             except KafkaError as error:
                 if failures == 0:
                     log.warning("metadata could not be refreshed; trying again: %s", error)
@@ -465,5 +462,8 @@ class Cluster:
                 log.exception("metadata could not be refreshed; trying again")
                 failures += 1
                 self._wanted.set()
+            except BaseException:  # if other code has cancelled the task, or an exit has ended it, it begins again
+                self._wanted.set()
+                raise
             # Also after a success: a broker with stale metadata must not make the client ask without a pause.
             await asyncio.sleep(self.retry_backoff(max(failures - 1, 0)))

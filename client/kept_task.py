@@ -1,4 +1,6 @@
-"""`KeptTask`: a task that a client needs until the client is closed, even if other code cancels the task."""
+"""`KeptTask`: a task that a client needs until the client is closed, even if other code cancels the
+task, or an exit ends it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ log = logging.getLogger(__name__)
 
 
 class KeptTask:
-    """A task that begins again BEGIN_AGAIN_S after other code has cancelled it. It ends when its coroutine ends."""
+    """A task that begins again BEGIN_AGAIN_S after other code has cancelled it, or after SystemExit or
+    KeyboardInterrupt has ended it, because the event loop may go on. It ends when its coroutine returns or fails.
+    """
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         self._work = work
@@ -34,7 +38,8 @@ class KeptTask:
             self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled():
-            asyncio.get_running_loop().call_later(BEGIN_AGAIN_S, self._begin)
-        elif (failure := task.exception()) is not None:
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None:
             log.error("the task %r failed", self._name, exc_info=failure)
+        if task.cancelled() or not isinstance(failure, Exception | None):
+            asyncio.get_running_loop().call_later(BEGIN_AGAIN_S, self._begin)

@@ -216,3 +216,37 @@ def test_an_attempt_to_connect_that_exits_has_failed(monkeypatch: pytest.MonkeyP
     with pytest.raises(SystemExit):
         asyncio.run(connect())
     assert pools[0].failing(1)
+
+
+def test_metadata_is_refreshed_again_after_an_exit_in_a_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(AdminConfig.of(bootstrap_servers="127.0.0.1:1"))
+    refreshes = 0
+
+    async def refresh() -> None:
+        nonlocal refreshes
+        refreshes += 1
+        if refreshes == 2:  # the first one belongs to start()
+            sys.exit("from a token provider")
+        if refreshes > 2:
+            again.set()
+
+    async def ask() -> None:
+        await cluster.start(10)
+        cluster.request_refresh()
+        await asyncio.sleep(60)
+
+    async def wait_and_close() -> None:
+        async with asyncio.timeout(10):
+            await again.wait()
+        await cluster.close()
+
+    monkeypatch.setattr(cluster, "refresh", refresh)
+    again = asyncio.Event()
+    loop = asyncio.new_event_loop()
+    with pytest.raises(SystemExit):
+        loop.run_until_complete(ask())
+    loop.run_until_complete(wait_and_close())
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+        loop.run_until_complete(asyncio.wait({task}))
+    loop.close()
