@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
@@ -27,6 +28,12 @@ log = logging.getLogger(__name__)
 
 EXIT_TIMEOUT_S: Final = 5.0
 """Maximum seconds for which the interpreter's exit waits to close clients that were left open."""
+
+BLOCKED_LOOP_S: Final = 1.0
+"""Seconds after EXIT_TIMEOUT_S when the exit stops waiting for an event loop that a function of the program blocks."""
+
+NOT_CLOSED: Final = "clients of oncelog.sync could not be closed within %g s"
+"""The warning if they could not."""
 
 SIGNAL_CHECK_S: Final = 0.5
 """Maximum seconds from the arrival of a signal to the call of its handler, while a thread waits for a call.
@@ -69,13 +76,21 @@ class BackgroundLoop:
                 " make a new one in this process"
             )
 
-    def run(self, work: Callable[[], Coroutine[Any, Any, T]], undo: Callable[[T], object] | None = None) -> T:
+    def run(
+        self,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        undo: Callable[[T], object] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> T:
         """Call `work` in the loop, wait until its coroutine has ended, and return the result or raise the exception.
 
         The coroutine is made in the loop, because an interrupt could arrive between its creation and its start. An
         exception in the waiting thread, for example KeyboardInterrupt, cancels the coroutine and waits for its end. If
         the coroutine has ended with a result nevertheless, `undo` is called in the loop with the lost result. Raises
         IllegalStateError in the loop's own thread, and after a fork. Raises FatalError if the loop ends meanwhile.
+        Raises TimeoutError after `timeout_s`, even if a function of the program blocks the loop. The coroutine is then
+        cancelled.
         Warns, once in a process, if the waiting thread has a running event loop, because that loop is blocked
         meanwhile. Does not warn in a notebook.
         """
@@ -86,7 +101,7 @@ class BackgroundLoop:
                 " another thread, or use the asyncio client there"
             )
         _warn_in_event_loop()
-        call = _Call(self._loop, self._thread, work)
+        call = _Call(self._loop, self._thread, work, timeout_s)
         try:
             self._loop.call_soon_threadsafe(call.start)
             call.wait()
@@ -125,7 +140,10 @@ class BackgroundLoop:
         if clients:
             log.warning("%d client(s) of oncelog.sync were not closed before exit: use `with`", len(clients))
         try:
-            self.run(lambda: self._close_all([*reversed(clients.values())]))
+            closes = [*reversed(clients.values())]
+            self.run(lambda: self._close_all(closes), timeout_s=EXIT_TIMEOUT_S + BLOCKED_LOOP_S)
+        except TimeoutError:
+            log.warning(NOT_CLOSED, EXIT_TIMEOUT_S)
         finally:
             self._is_shut_down = True
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -147,7 +165,7 @@ class BackgroundLoop:
                 if self._closing:
                     await asyncio.wait(self._closing)
         except TimeoutError:
-            log.warning("clients of oncelog.sync could not be closed within %g s", EXIT_TIMEOUT_S)
+            log.warning(NOT_CLOSED, EXIT_TIMEOUT_S)
 
 
 class ExitedError(Exception):
@@ -173,7 +191,9 @@ class _Call(Generic[T]):
         loop: asyncio.AbstractEventLoop,
         loop_thread: threading.Thread,
         work: Callable[[], Coroutine[Any, Any, T]],
+        timeout_s: float | None,
     ) -> None:
+        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._loop = loop
         self._loop_thread = loop_thread
         self._work = work
@@ -187,13 +207,15 @@ class _Call(Generic[T]):
 
     def wait(self) -> None:
         """Wait until the coroutine has ended; may be called again if it was interrupted. Raises FatalError if the
-        loop's thread has ended.
+        loop's thread has ended, and TimeoutError after the timeout.
         """
         while not self._has_ended and not self._running.acquire(timeout=SIGNAL_CHECK_S):
             if not self._loop_thread.is_alive() and not self._has_ended:
                 raise FatalError(
                     ErrorCode.UNKNOWN_SERVER_ERROR, "the event loop of oncelog.sync ended while the call waited"
                 )
+            if self._deadline is not None and time.monotonic() > self._deadline:
+                raise TimeoutError
 
     def result(self) -> T:
         """Return the ended coroutine's result, or raise its exception."""

@@ -576,6 +576,28 @@ def test_exit_waits_for_a_daemon_thread_that_closes_a_client() -> None:
     assert (out, err) == ("closed\n", "")
 
 
+def test_exit_does_not_wait_for_a_callback_that_blocks_the_event_loop() -> None:
+    program = script(
+        CLOSES
+        + """if True:
+        blocked = threading.Event()
+        def block():
+            blocked.set()
+            threading.Event().wait()
+        def work():
+            with Facade(Client(block)):
+                pass
+        threading.Thread(target=work, daemon=True).start()
+        blocked.wait()
+        """
+    )
+    try:
+        _, err = program.communicate(timeout=30)
+    finally:
+        program.kill()
+    assert err == "clients of oncelog.sync could not be closed within 5 s\n"
+
+
 @pytest.mark.oncelog_only(reason="starts a broker of its own")
 def test_exit_closes_clients_before_the_broker_that_they_need(tmp_path: Path) -> None:
     program = script(
