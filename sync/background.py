@@ -52,8 +52,9 @@ class BackgroundLoop:
         self._pid = os.getpid()
         self._loop = uvloop.new_event_loop()
         self._open: dict[object, Callable[[], Awaitable[object]]] = {}
-        self._closing: set[asyncio.Task[Any]] = set()
-        """Calls that close a client; the interpreter's exit waits for them."""
+        """The clients to close at the interpreter's exit, oldest first."""
+        self._closing: dict[asyncio.Task[Any], object] = {}
+        """Calls that close a client, with the client; the interpreter's exit waits for them."""
         self._is_shut_down = False
         self._thread = threading.Thread(target=self._run_loop, name="oncelog-sync", daemon=True)
         self._thread.start()
@@ -125,23 +126,19 @@ class BackgroundLoop:
     async def _close(self, client: object, closing: Awaitable[object]) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._open.pop(client, None)
-        self._closing.add(task)
+        self._closing[task] = client
         try:
             await closing
         finally:
-            self._closing.discard(task)
+            del self._closing[task]
+            self._open.pop(client, None)
 
     def shut_down(self) -> None:
         """Close the clients that are still open, wait for those that other threads close, within EXIT_TIMEOUT_S, and
         end the thread.
         """
-        clients, self._open = self._open, {}
-        if clients:
-            log.warning("%d client(s) of oncelog.sync were not closed before exit: use `with`", len(clients))
         try:
-            closes = [*reversed(clients.values())]
-            self.run(lambda: self._close_all(closes), timeout_s=EXIT_TIMEOUT_S + BLOCKED_LOOP_S)
+            self.run(self._close_all, timeout_s=EXIT_TIMEOUT_S + BLOCKED_LOOP_S)
         except TimeoutError:
             log.warning(NOT_CLOSED, EXIT_TIMEOUT_S)
         finally:
@@ -151,19 +148,28 @@ class BackgroundLoop:
             if not self._thread.is_alive():
                 self._loop.close()
 
-    async def _close_all(self, clients: list[Callable[[], Awaitable[object]]]) -> None:
+    async def _close_all(self) -> None:
         """Close the clients one after the other, newest first, because a client may need another that was started
-        before it, for example a broker.
+        before it, for example a broker. If another thread is closing a client, wait for it when it is the client's
+        turn.
         """
+        if left := len(self._open.keys() - self._closing.values()):
+            log.warning("%d client(s) of oncelog.sync were not closed before exit: use `with`", left)
         try:
             async with asyncio.timeout(EXIT_TIMEOUT_S):
-                for close in clients:
+                while self._open:
+                    newest = list(self._open)[-1]
+                    closing = [task for task, client in self._closing.items() if client is newest]
+                    if closing:
+                        await asyncio.wait(closing)
+                        continue
+                    close = self._open.pop(newest)
                     try:
                         await close()
                     except (Exception, SystemExit, KeyboardInterrupt) as error:
                         log.error("a client of oncelog.sync could not be closed: %s", error)
-                if self._closing:
-                    await asyncio.wait(self._closing)
+                while self._closing:  # a thread may close a client whose start has failed
+                    await asyncio.wait([*self._closing])
         except TimeoutError:
             log.warning(NOT_CLOSED, EXIT_TIMEOUT_S)
 

@@ -47,13 +47,13 @@ CLOSES = """
 import asyncio, sys, threading
 from oncelog.sync.facade import Facade
 class Client:
-    def __init__(self, close, closing=None):
-        self.close, self.closing = close, closing or threading.Event()
+    def __init__(self, close, closing=None, takes_s=0.3):
+        self.close, self.closing, self.takes_s = close, closing or threading.Event(), takes_s
     async def __aenter__(self):
         pass
     async def __aexit__(self, *error):
         self.closing.set()
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(self.takes_s)
         self.close()
 """
 """Defines a client whose close takes a moment, and then calls a function."""
@@ -574,6 +574,24 @@ def test_exit_waits_for_a_daemon_thread_that_closes_a_client() -> None:
     )
     out, err = program.communicate(timeout=30)
     assert (out, err) == ("closed\n", "")
+
+
+def test_exit_closes_no_client_that_a_client_of_a_daemon_thread_may_need() -> None:
+    program = script(
+        CLOSES
+        + """if True:
+        Facade(Client(lambda: print("older"), takes_s=0)).__enter__()
+        closing = threading.Event()
+        def work():
+            with Facade(Client(lambda: print("newer"), closing)):
+                pass
+        threading.Thread(target=work, daemon=True).start()
+        closing.wait()
+        """
+    )
+    out, err = program.communicate(timeout=30)
+    assert out == "newer\nolder\n"
+    assert err == "1 client(s) of oncelog.sync were not closed before exit: use `with`\n"
 
 
 def test_exit_does_not_wait_for_a_callback_that_blocks_the_event_loop() -> None:
