@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, Final, Generic, TypeVar
 
-from ..client.errors import ErrorCode, FatalError, IllegalStateError
+from ..client.errors import ErrorCode, FatalError, IllegalStateError, KafkaError
 from ..client.threads import call_for, current_caller
 
 T = TypeVar("T")
@@ -127,11 +127,16 @@ class BackgroundLoop:
         task = asyncio.current_task()
         assert task is not None
         self._closing[task] = client
+        is_closed = True
         try:
             await closing
+        except Exception as error:
+            is_closed = isinstance(error, KafkaError)  # another error, as of a wrong argument, may have closed nothing
+            raise
         finally:
             del self._closing[task]
-            self._open.pop(client, None)
+            if is_closed:
+                self._open.pop(client, None)
 
     def shut_down(self) -> None:
         """Close the clients that are still open, wait for those that other threads close, within EXIT_TIMEOUT_S, and

@@ -547,6 +547,24 @@ def test_exit_closes_every_client_although_a_listener_exits(bootstrap: str, topi
     assert read_all(bootstrap, topic) == [b"%d" % number for number in range(10)]
 
 
+def test_exit_closes_a_client_whose_close_had_a_wrong_argument(bootstrap: str, topic: str) -> None:
+    program = script(
+        """if True:
+        import sys
+        from oncelog.sync import Producer
+        producer = Producer(bootstrap_servers=sys.argv[1], linger_ms=60000)
+        producer.start()
+        producer.send(sys.argv[2], b"sent")
+        producer.close(timeout_s=-1)
+        """,
+        bootstrap,
+        topic,
+    )
+    _, err = program.communicate(timeout=30)
+    assert "ValueError: timeout_s must be" in err
+    assert read_all(bootstrap, topic) == [b"sent"]
+
+
 def test_exit_closes_every_client_although_a_close_exits() -> None:
     program = script(
         CLOSES
