@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Collection, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Final, Generic, NamedTuple, Self, Unpack
 
@@ -28,6 +28,7 @@ from ..keywords import PoolKeywords
 from ..producer import Producer
 from ..serialization.protocols import SentK, SentV, SerializerLike
 from ..settings import mapping_of
+from ..shared_task import BEGIN_AGAIN_S
 from ..validation import count_setting, duration_of, duration_setting, without_none
 from .division import MAX_SIZE
 from .errors import PoolExhaustedError
@@ -144,6 +145,8 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
         """Suffixes in use: lent, or with a producer that is being aborted, renewed or closed."""
         self._settling: set[int] = set()
         """Suffixes that were given back while their transaction is still to be aborted."""
+        self._postponed: dict[str, Producer[SentK, SentV] | None] = {}
+        """Producers of tasks that begin again, by the name of the task."""
         self._producer_config = first.config
         self._withdrawn: set[int] = set()
         self._lost: set[int] = set()
@@ -211,7 +214,8 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
         """Return the idle and the lent producers, and end their loans, so that the lent producers cannot be used any
         more.
         """
-        producers = [idle.producer for idle in self._idle.values()]
+        producers = [producer for producer in self._postponed.values() if producer is not None]
+        producers += [idle.producer for idle in self._idle.values()]
         for loan in self._loans.values():
             loan.end()
             if loan.producer is not None:
@@ -353,7 +357,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
             self._done_with(suffix)
             return None
         self._settling.add(suffix)
-        return self._spawn(self._settle(suffix, producer), f"settle {self._prefix}{suffix}")
+        return self._spawn(lambda: self._settle(suffix, producer), f"settle {self._prefix}{suffix}", producer)
 
     def _can_be_lent(self, suffix: int, producer: Producer[SentK, SentV]) -> bool:
         return producer.ready and suffix in self._leases.held and suffix not in self._lost and self._open
@@ -411,13 +415,14 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
     def _drop(self, suffix: int) -> None:
         """Close the idle producer of a suffix, if any, in the background."""
         self._busy.add(suffix)
-        self._spawn(self._close_idle(suffix), f"close {self._prefix}{suffix}")
-
-    async def _close_idle(self, suffix: int) -> None:
         idle = self._idle.pop(suffix, None)
+        producer = None if idle is None else idle.producer
+        self._spawn(lambda: self._close_unused(suffix, producer), f"close {self._prefix}{suffix}", producer)
+
+    async def _close_unused(self, suffix: int, producer: Producer[SentK, SentV] | None) -> None:
         try:
-            if idle is not None:
-                await _close(idle.producer, 0.0)
+            if producer is not None:
+                await _close(producer, 0.0)
         finally:
             self._done_with(suffix)
 
@@ -461,10 +466,36 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
         if asyncio.get_running_loop() is not self._loop:
             raise IllegalStateError("the pool belongs to another event loop: make a pool for each event loop")
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        task = self._loop.create_task(work, name=name)
+    def _spawn(
+        self,
+        work: Callable[[], Coroutine[Any, Any, None]],
+        name: str,
+        producer: Producer[SentK, SentV] | None,
+    ) -> asyncio.Task[None]:
+        """Begin a task that works on a producer. If other code cancels the task before its first step, its `finally`
+        does not run. Then it begins again after BEGIN_AGAIN_S, or `close` closes the producer.
+        """
+        has_begun = False
+
+        async def run() -> None:
+            nonlocal has_begun
+            has_begun = True
+            await work()
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._task_done(task)
+            if not has_begun:
+                self._postponed[name] = producer
+                self._loop.call_later(BEGIN_AGAIN_S, again)
+
+        def again() -> None:
+            del self._postponed[name]
+            if self._open:
+                self._spawn(work, name, producer)
+
+        task = self._loop.create_task(run(), name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._task_done)
+        task.add_done_callback(ended)
         return task
 
     def _task_done(self, task: asyncio.Task[None]) -> None:

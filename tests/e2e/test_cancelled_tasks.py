@@ -279,3 +279,37 @@ async def test_a_pool_shares_its_ids_with_another_pool(bootstrap: str, fresh_nam
         async with TransactionalProducerPool(bootstrap_servers=bootstrap, **settings) as second:
             while (first.status.held, second.status.held) != (1, 1):
                 await asyncio.sleep(0.01)
+
+
+async def test_a_pool_lends_a_producer_again_whose_abort_was_cancelled(bootstrap: str, fresh_name: Fresh) -> None:
+    topic = fresh_name("topic")
+    make_topic(bootstrap, topic)
+    settings: dict[str, Any] = {"prefix": fresh_name("pool"), "size": 1, "exclusive": True}
+    async with TransactionalProducerPool(bootstrap_servers=bootstrap, **settings) as pool, asyncio.timeout(WAIT_S):
+        producer = await pool.take()
+        transaction = await producer.transaction().__aenter__()
+        await transaction.send(topic, b"aborted")
+        producer.give_back()
+        cancel_all_except()
+        await turns(2)
+        async with pool.transaction() as transaction:
+            await transaction.send(topic, b"committed")
+
+
+async def test_a_pool_that_closes_closes_a_producer_whose_abort_was_cancelled(
+    bootstrap: str, fresh_name: Fresh
+) -> None:
+    topic = fresh_name("topic")
+    make_topic(bootstrap, topic)
+    before = asyncio.all_tasks()
+    settings: dict[str, Any] = {"prefix": fresh_name("pool"), "size": 1, "exclusive": True}
+    async with TransactionalProducerPool(bootstrap_servers=bootstrap, **settings) as pool, asyncio.timeout(WAIT_S):
+        producer = await pool.take()
+        transaction = await producer.transaction().__aenter__()
+        await transaction.send(topic, b"aborted")
+        producer.give_back()
+        cancel_all_except()
+        await turns(2)
+    async with asyncio.timeout(WAIT_S):
+        while asyncio.all_tasks() - before:
+            await asyncio.sleep(0.01)
