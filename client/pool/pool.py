@@ -154,15 +154,16 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
         """
         self._waiting = WaitingLine(max_waiting, max_wait_s)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._open = self._was_closed = False
+        self._started = self._open = self._was_closed = False
         self._closing = Closing("the pool")
 
     # -- life
 
     async def start(self) -> None:
         """Connect to the cluster and begin to acquire suffixes. Raises KafkaTimeoutError after max.block.ms."""
-        if self._open or self._was_closed:
+        if self._started or self._was_closed:
             raise IllegalStateError("the pool was already started or closed. It starts only once: make a new one")
+        self._started = True
         self._loop = asyncio.get_running_loop()
         await self._leases.start(self._max_block_s)
         if self._was_closed:

@@ -66,6 +66,14 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+async def test_a_pool_starts_only_once_even_if_two_tasks_start_it(bootstrap: str, prefix: str) -> None:
+    pool = pool_of(bootstrap, prefix, size=1)
+    first, second = await asyncio.gather(pool.start(), pool.start(), return_exceptions=True)
+    await pool.close()
+    assert first is None
+    assert isinstance(second, IllegalStateError)
+
+
 async def test_tasks_have_transactions_at_the_same_time(
     pool: TransactionalProducerPool, bootstrap: str, topic: str, prefix: str
 ) -> None:
