@@ -14,8 +14,10 @@ T = TypeVar("T")
 BEGIN_AGAIN_S: Final = 0.1
 """Seconds after which a client begins a task again that other code has cancelled.
 
-The pause is a timer of the event loop and not a task. So a program that cancels tasks until none is left ends, and an
-event loop that closes after it has cancelled all tasks, like that of asyncio.run, leaves no new task behind.
+The pause is a timer of the event loop and not a task. So a program that cancels tasks until none is left ends. An event
+loop that closes within the pause after it has cancelled all tasks, like that of asyncio.run, leaves no new task behind.
+If it takes longer to close, because a task cleans up, the task of a client that was left open begins again, and asyncio
+logs "Task was destroyed but it is pending!".
 """
 
 
