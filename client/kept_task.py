@@ -1,6 +1,4 @@
-"""`KeptTask`: a task that a client needs until the client is closed, even if other code cancels the
-task, or an exit ends it.
-"""
+"""`KeptTask`: a task that a client needs until the client is closed, even if other code cancels or ends the task."""
 
 from __future__ import annotations
 
@@ -15,8 +13,10 @@ log = logging.getLogger(__name__)
 
 
 class KeptTask:
-    """A task that begins again BEGIN_AGAIN_S after other code has cancelled it, or after SystemExit or
-    KeyboardInterrupt has ended it, because the event loop may go on. It ends when its coroutine returns or fails.
+    """A task that begins again BEGIN_AGAIN_S after other code has cancelled it.
+
+    It also begins again after SystemExit or KeyboardInterrupt has ended it, because the event loop may go on. It ends
+    when its coroutine returns or fails.
     """
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:

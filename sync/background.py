@@ -33,7 +33,7 @@ BLOCKED_LOOP_S: Final = 1.0
 """Seconds after EXIT_TIMEOUT_S when the exit stops waiting for an event loop that a function of the program blocks."""
 
 NOT_CLOSED: Final = "clients of oncelog.sync could not be closed within %g s"
-"""The warning if they could not."""
+"""The warning if some clients are not closed in time at the interpreter's exit."""
 
 SIGNAL_CHECK_S: Final = 0.5
 """Maximum seconds from the arrival of a signal to the call of its handler, while a thread waits for a call.

@@ -473,8 +473,10 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
         name: str,
         producer: Producer[SentK, SentV] | None,
     ) -> asyncio.Task[None]:
-        """Begin a task that works on a producer. If other code cancels the task before its first step, its `finally`
-        does not run. Then it begins again after BEGIN_AGAIN_S, or `close` closes the producer.
+        """Begin a task that works on a producer.
+
+        If other code cancels the task before its first step, its `finally` blocks do not run. It then begins again
+        after BEGIN_AGAIN_S, unless the pool is closed meanwhile: in that case, `close` closes the producer.
         """
         has_begun = False
 
