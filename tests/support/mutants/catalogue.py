@@ -194,9 +194,9 @@ MUTANTS: Final = (
         "writers are answered before the sync has ended",
         "log",
         "broker/log/flusher.py",
-        "        self._threads.start(lane, partial(task.run, self._fs), partial(self._flushed, log, task))",
-        "        self._threads.start(lane, partial(task.run, self._fs), partial(self._flushed, log, task))\n"
-        "        self._loop.call_soon(log.finish_flush, task)",
+        "            self._threads.start(Lane.FLUSH, run, partial(self._flushed, log, task))",
+        "            self._threads.start(Lane.FLUSH, run, partial(self._flushed, log, task))\n"
+        "            self._loop.call_soon(log.finish_flush, task)",
     ),
     Mutant(
         "a failed sync counts as successful",
