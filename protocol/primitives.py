@@ -298,7 +298,7 @@ class TaggedFields(Construct):  # type: ignore[misc]
             inner = io.BytesIO(raw)
             values[name] = format._parsereport(inner, context, path)
             if inner.tell() != size:
-                raise FormatError(f"tag {tag}: {size - inner.tell()} bytes too many", path=path)
+                raise FormatError(f"tag {tag}: {size - inner.tell()} bytes are left after its value", path=path)
         values["unknown_tags"] = tuple(unknown)
         return values
 

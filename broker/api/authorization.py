@@ -55,7 +55,8 @@ def _for_super_users(handle: Handler) -> Handler:
         client = context.connection
         if control is not None and not control.allows_uncovered(client.principal, client.peer_host, context.api_key):
             raise KafkaError(
-                ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Only super users may use this API, because no rule covers it."
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                "Only super users may use this API, because no access rule can allow it.",
             )
         return handle(context, request)
 

@@ -224,7 +224,7 @@ class Inspection:
             finished = self._advance(STEPS_AT_ONCE)
 
     def _expand_in_thread(self, threads: Threads, max_bytes: int) -> asyncio.Future[bytes | bytearray]:
-        """Decompress a copy of the batch in a worker thread, at most `max_bytes`; the future has the records.
+        """Decompress a copy of the batch in a worker thread, to at most `max_bytes`. Return a future of the records.
 
         A copy is necessary because the request's buffer is reused when its connection closes.
         """

@@ -389,10 +389,10 @@ class MetadataStore:
     def change_topic(
         self, topic: Topic, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
     ) -> asyncio.Future[Topic]:
-        """Change a topic's partitions or settings, as computed from `newest(topic)`; return a future of the topic.
+        """Change a topic's partitions or settings. Return a future of the changed topic.
 
-        The future is done when the change is on disk and in effect in all partitions. Raises KafkaError
-        UNKNOWN_TOPIC_OR_PARTITION if the topic is being deleted.
+        The caller computes the new values from `newest(topic)`. The future is done when the change is on disk and in
+        effect in all partitions. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic is being deleted.
         """
         if topic.topic_id in self._doomed:
             # A record after the record of the deletion would restore the topic at the next start.

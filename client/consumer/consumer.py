@@ -7,8 +7,8 @@ Delivery: records that `poll`, `getmany` or the iteration returned count as proc
 then are their offsets committed automatically, or their partitions given up in a rebalance. The iteration moves the
 position with each record that it returns. `close` counts as the next call if it is called by the task that received the
 records, or if that task has ended without an exception. Otherwise that task may still be processing the records, so
-they are read again later. For calls from outside of tasks, such as those of `oncelog.sync`, the same holds for threads.
-Records before a position that the program itself has committed count as processed, too.
+they are read again later. If a call does not come from a task, as with `oncelog.sync`, its thread takes the place of
+the task. Records before a position that the program itself has committed count as processed, too.
 
 The caller is noted when a method is called, and not when its coroutine runs: another task may run the coroutine, for
 example one made by `asyncio.wait_for`. So the methods that return records, and `close`, are plain functions that return

@@ -1,7 +1,7 @@
 """Decides which errors a record has caused, finds the record in a failed batch, and builds a dead letter's headers.
 
 A record on which the function fails goes to the dead-letter topic with its key, value and headers, and with headers
-that name its source and the error. The same transaction commits the offset after the record.
+that name its source and the error. The transaction of the dead letter also commits the offset after that record.
 """
 
 from __future__ import annotations

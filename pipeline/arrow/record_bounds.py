@@ -61,7 +61,7 @@ def record_bounds(data: memoryview, batches: list[tuple[int, int, int]]) -> tupl
 
 
 def _begins(data: memoryview, raw: varints.Bytes, at: int, end: int, count: int) -> Numbers:
-    """Return where `count` records begin if all of their lengths are valid, which the caller has to verify."""
+    """Return where `count` records begin, on the assumption that all lengths are valid. The caller must verify it."""
     pieces: list[Numbers] = []
     singles: list[int] = []
     size = alike = 0
