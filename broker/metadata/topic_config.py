@@ -115,7 +115,7 @@ def topic_config(broker: BrokerConfig, own: Mapping[str, str]) -> TopicConfig:
     """
     for name in own:
         if name not in TopicConfig.rows:  # the name must be exact, because the protocol has no aliases
-            raise ConfigError(name, "is not a topic setting. docs/configuration.md lists the topic settings")
+            raise ConfigError(name, "is not a topic setting. Correct its name")
     defaults = {name: broker_default(row, broker) for name, row in TopicConfig.rows.items()}
     return TopicConfig(defaults | dict(own), explicit=own)
 

@@ -65,8 +65,8 @@ class ProcessorTransaction(Generic[SentK, SentV]):
     ) -> None:
         """Send a record in this transaction; the commit fails if the record cannot be delivered.
 
-        The arguments may change after the call. An object that has to wait for its schema is copied by `copy.deepcopy`;
-        only an object that cannot be copied must not change before the function has returned and its batch has ended.
+        The arguments may change after the call. An object whose schema is not known yet is copied with `copy.deepcopy`.
+        If it cannot be copied, it must not change before the function has returned and its batch has ended.
 
         Raises RecordTooLargeError, SerializationError if a serializer fails, TypeError for values that are not bytes if
         there is no serializer, and IllegalStateError after the function has returned.
