@@ -55,7 +55,7 @@ class TransactionEntry:
     def leave(self, closed: Closing) -> None:
         """End the wait of a commit without a decision. After the last one, the transaction accepts batches again."""
         closed.requests -= 1
-        if not closed.requests and self.closed is closed:
+        if not closed.requests:
             self.closed = None
 
     def wake(self) -> None:
