@@ -243,6 +243,8 @@ class LogFlusher:
             self._flushing[log] = urgent or bool(self._flushing[log])
             return
         if log.writes_again:
+            self._urgent.pop(log, None)
+            self._later.pop(log, None)
             self._again[log] = None
         elif urgent:
             self._later.pop(log, None)

@@ -254,7 +254,7 @@ class _AlwaysDirty:
         self._urgent = urgent
         flusher.request(self, urgent=urgent)
 
-    def begin_flush(self) -> FlushTask:
+    def begin_flush(self) -> FlushTask | None:
         return FlushTask(1, [])
 
     def finish_flush(self, task: FlushTask) -> None:
@@ -298,12 +298,16 @@ class _WritesAgain(_AlwaysDirty):
 
     writes_again = True
 
-    def begin_flush(self) -> FlushTask:
-        self.writes_again = False
+    is_flushing = False
+
+    def begin_flush(self) -> FlushTask | None:
+        if self.is_flushing:
+            return None
+        self.is_flushing, self.writes_again = True, False
         return FlushTask(1, [], rewrite=lambda: None)
 
     def finish_flush(self, task: FlushTask) -> None:
-        self.writes_again = True
+        self.is_flushing, self.writes_again = False, True
         super().finish_flush(task)
 
 
@@ -316,6 +320,23 @@ async def test_logs_that_write_again_hold_up_no_other_log(fs: FaultyFileSystem) 
         while healthy.flushes < 100:
             await asyncio.sleep(0)
     assert not any(log.flushes for log in slow)
+    flusher.abandon()
+
+
+async def test_the_age_of_a_flush_that_writes_again_is_measured_although_the_log_was_dirty_before(
+    fs: FaultyFileSystem,
+) -> None:
+    flusher = LogFlusher(fs, _WithoutRewrites(), lambda error: None)
+    healthy = _AlwaysDirty(flusher, urgent=False)
+    log = _WritesAgain(flusher, urgent=True)
+    log.writes_again = False
+    flusher.request(log, urgent=True)
+    log.writes_again = True
+    flusher.request(log, urgent=True)
+    async with asyncio.timeout(ENOUGH_S):
+        while healthy.flushes < 3:
+            await asyncio.sleep(0.01)
+    assert flusher.oldest_flush_s > 0
     flusher.abandon()
 
 
