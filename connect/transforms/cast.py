@@ -19,7 +19,7 @@ from ..data.schema import INTEGER_BITS, Schema, SchemaType
 from ..data.struct import Struct
 from ..data.text import header_text
 from ..errors import ConfigValueError, DataError
-from .structs import SchemaCache, field_value, struct_of, with_fields
+from .structs import REPLACE_NULL, SchemaCache, field_value, struct_of, with_fields
 from .transformation import PartTransformation
 
 _TARGETS: Final = {
@@ -71,13 +71,7 @@ class Cast(PartTransformation):
                 "Fields with their new types (field:type,field2:type), or one type for the whole key or value.",
                 _check_spec,
             ),
-            ConfigKey(
-                "replace.null.with.default",
-                Type.BOOLEAN,
-                True,
-                Importance.MEDIUM,
-                "Whether null fields get the default value of their schema.",
-            ),
+            REPLACE_NULL,
         )
 
     def configure(self, config: Any) -> None:

@@ -8,7 +8,7 @@ from ..api.records import Header, SourceRecord
 from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyList, NonNull, OneOf, Type
 from ..data.inference import parse_text
 from ..errors import ConfigValueError, DataError
-from .structs import SchemaCache, field_value, struct_of, with_fields
+from .structs import REPLACE_NULL, SchemaCache, field_value, struct_of, with_fields
 from .transformation import PartTransformation, Transformation
 
 
@@ -69,13 +69,7 @@ class HeaderFrom(PartTransformation):
                 "headers", Type.LIST, REQUIRED, high, "The names of the headers, in the same order.", NonEmptyList()
             ),
             ConfigKey("operation", Type.STRING, REQUIRED, high, "move or copy.", OneOf("move", "copy")),
-            ConfigKey(
-                "replace.null.with.default",
-                Type.BOOLEAN,
-                True,
-                Importance.MEDIUM,
-                "Whether null fields get the default value of their schema.",
-            ),
+            REPLACE_NULL,
         )
 
     def configure(self, config: Any) -> None:

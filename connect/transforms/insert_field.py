@@ -9,7 +9,7 @@ from ..config import ConfigDef, ConfigKey, Importance, Type
 from ..data.logical import from_milliseconds, timestamp_schema
 from ..data.schema import INT32, OPTIONAL_STRING, STRING, Schema
 from ..errors import ConfigValueError, DataError
-from .structs import SchemaCache, field_value, struct_of, with_fields
+from .structs import REPLACE_NULL, SchemaCache, field_value, struct_of, with_fields
 from .transformation import PartTransformation
 
 _SUFFIX = "The suffix ! makes it required, ? optional (the default)."
@@ -36,13 +36,7 @@ class InsertField(PartTransformation):
             ConfigKey("timestamp.field", Type.STRING, None, medium, f"Field for the timestamp. {_SUFFIX}"),
             ConfigKey("static.field", Type.STRING, None, medium, f"Field for static.value. {_SUFFIX}"),
             ConfigKey("static.value", Type.STRING, None, medium, "The text of static.field."),
-            ConfigKey(
-                "replace.null.with.default",
-                Type.BOOLEAN,
-                True,
-                medium,
-                "Whether null fields get the default value of their schema.",
-            ),
+            REPLACE_NULL,
         )
 
     def configure(self, config: Any) -> None:

@@ -13,7 +13,7 @@ from ..data.schema import INTEGER_BITS, Schema
 from ..data.struct import check
 from ..errors import ConfigValueError, DataError
 from .cast import wrapped
-from .structs import field_value, struct_of
+from .structs import REPLACE_NULL, field_value, struct_of
 from .transformation import PartTransformation
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -33,13 +33,7 @@ class MaskField(PartTransformation):
             ConfigKey(
                 "replacement", Type.STRING, None, Importance.LOW, "Value for text and numbers.", NonEmptyString()
             ),
-            ConfigKey(
-                "replace.null.with.default",
-                Type.BOOLEAN,
-                True,
-                Importance.MEDIUM,
-                "Whether null fields get the default value of their schema.",
-            ),
+            REPLACE_NULL,
         )
 
     def configure(self, config: Any) -> None:

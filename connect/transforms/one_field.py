@@ -9,7 +9,7 @@ from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyList, O
 from ..data.schema import struct
 from ..errors import DataError
 from .field_paths import field_path, value_at
-from .structs import SchemaCache, field_value, struct_of
+from .structs import REPLACE_NULL, SchemaCache, field_value, struct_of
 from .transformation import PartTransformation, Transformation, require_map, require_struct
 
 
@@ -24,10 +24,7 @@ class ExtractField(PartTransformation):
         medium, high = Importance.MEDIUM, Importance.HIGH
         return ConfigDef(
             ConfigKey("field", Type.STRING, REQUIRED, medium, "The field; with V2 a path such as a.b."),
-            ConfigKey(
-                "replace.null.with.default", Type.BOOLEAN, True, medium,
-                "Whether null fields get the default value of their schema.",
-            ),
+            REPLACE_NULL,
             ConfigKey(
                 "field.syntax.version", Type.STRING, "V1", high, "V1: a name. V2: a path (KIP-821).",
                 OneOfIgnoringCase("V1", "V2"),
@@ -93,13 +90,7 @@ class ValueToKey(Transformation):
         high = Importance.HIGH
         return ConfigDef(
             ConfigKey("fields", Type.LIST, REQUIRED, high, "Fields of the value that form the key.", NonEmptyList()),
-            ConfigKey(
-                "replace.null.with.default",
-                Type.BOOLEAN,
-                True,
-                Importance.MEDIUM,
-                "Whether null fields get the default value of their schema.",
-            ),
+            REPLACE_NULL,
         )
 
     def apply(self, record: SourceRecord) -> SourceRecord:

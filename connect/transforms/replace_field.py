@@ -7,7 +7,7 @@ from typing import Any
 from ..api.records import SourceRecord
 from ..config import ConfigDef, ConfigKey, Importance, Type
 from ..errors import ConfigValueError
-from .structs import SchemaCache, field_value, struct_of, with_fields
+from .structs import REPLACE_NULL, SchemaCache, field_value, struct_of, with_fields
 from .transformation import PartTransformation
 
 
@@ -35,13 +35,7 @@ class ReplaceField(PartTransformation):
             ConfigKey("exclude", Type.LIST, [], medium, "Fields to remove; takes precedence over include."),
             ConfigKey("include", Type.LIST, [], medium, "Fields to keep; by default all."),
             ConfigKey("renames", Type.LIST, [], medium, "New names: old:new,old2:new2.", _check_renames),
-            ConfigKey(
-                "replace.null.with.default",
-                Type.BOOLEAN,
-                True,
-                medium,
-                "Whether null fields get the default value of their schema.",
-            ),
+            REPLACE_NULL,
         )
 
     def configure(self, config: Any) -> None:

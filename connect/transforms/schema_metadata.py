@@ -10,7 +10,7 @@ from ..config import ConfigDef, ConfigKey, Importance, Type
 from ..data.schema import Schema
 from ..data.struct import Struct
 from ..errors import ConfigValueError, DataError
-from .structs import SchemaCache, field_value, struct_of
+from .structs import REPLACE_NULL, SchemaCache, field_value, struct_of
 from .transformation import PartTransformation
 
 
@@ -28,13 +28,7 @@ class SetSchemaMetadata(PartTransformation):
         return ConfigDef(
             ConfigKey("schema.name", Type.STRING, None, Importance.HIGH, "Schema name to set."),
             ConfigKey("schema.version", Type.INT, None, Importance.HIGH, "Schema version to set."),
-            ConfigKey(
-                "replace.null.with.default",
-                Type.BOOLEAN,
-                True,
-                Importance.MEDIUM,
-                "Whether null fields get the default value of their schema.",
-            ),
+            REPLACE_NULL,
         )
 
     def configure(self, config: Any) -> None:

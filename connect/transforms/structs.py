@@ -7,12 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
+from ..config import ConfigKey, Importance, Type
 from ..data.schema import Field, Schema
 from ..data.struct import Struct
 
 _CACHED = 16
+
+REPLACE_NULL: Final = ConfigKey(
+    "replace.null.with.default",
+    Type.BOOLEAN,
+    True,
+    Importance.MEDIUM,
+    "Whether null fields get the default value of their schema.",
+)
+"""The setting of a transform that becomes the `defaults` of `field_value`."""
 
 
 class SchemaCache:

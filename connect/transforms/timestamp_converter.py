@@ -11,7 +11,7 @@ from ..data.logical import DATE, TIME, TIMESTAMP, date_schema, time_schema, time
 from ..data.schema import INT64, STRING, Schema, SchemaType
 from ..errors import ConfigValueError, DataError
 from .date_patterns import DatePattern
-from .structs import SchemaCache, field_value, struct_of, with_fields
+from .structs import REPLACE_NULL, SchemaCache, field_value, struct_of, with_fields
 from .transformation import PartTransformation
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -52,10 +52,7 @@ class TimestampConverter(PartTransformation):
                 "unix.precision", Type.STRING, "milliseconds", low,
                 "The unit of numbers that are written or read.", OneOf(*_PER_SECOND),
             ),
-            ConfigKey(
-                "replace.null.with.default", Type.BOOLEAN, True, medium,
-                "Whether null fields get the default value of their schema.",
-            ),
+            REPLACE_NULL,
         )  # fmt: skip
 
     def configure(self, config: Any) -> None:
