@@ -19,6 +19,9 @@ class UnobservedFailures:
     """The failed outcomes. An outcome is removed once the program has received the failure of each of its records.
 
     Iteration yields the outcomes without deliveries first, then the others, each oldest first.
+
+    A thread of the program may drop a delivery at any moment (`oncelog.sync`), even while another method is running.
+    So each change of a collection is a single step, and no collection is replaced.
     """
 
     def __init__(self) -> None:
