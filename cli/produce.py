@@ -212,7 +212,8 @@ def _cause(failures: dict[int, KafkaError]) -> str:
     errors = [*failures.values()]
     cause = next((error for error in errors if isinstance(error, AbortableError)), None)
     reasons = {(error.code, error.message) for error in ([*refused.values()] if cause is None else [cause])}
-    for number, error in refused.items():
+    # A record that was not sent any more may have an AbortableError with the code and message of the refusal.
+    for number, error in sorted(refused.items(), key=lambda item: isinstance(item[1], AbortableError)):
         if reasons == {(error.code, error.message)}:
             return f"line {number}: {error}"
     return str(cause or errors[0])
