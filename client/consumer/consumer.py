@@ -403,7 +403,6 @@ class Consumer(Generic[K, V]):
             self._check_open()
             if may:
                 self._positions.find()
-                self._fetcher.go_on()
                 try:
                     records = self._fetcher.take(most, only)
                 except NotReadyError as pending:

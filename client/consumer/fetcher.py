@@ -17,6 +17,7 @@ by a seek or a reset: the partition then has another incarnation.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections import deque
 from collections.abc import Callable, Collection
@@ -29,6 +30,7 @@ from ...protocol.schema import NO_UUID
 from ..cluster import Cluster
 from ..config import ConsumerConfig
 from ..errors import RetriableError, error_for
+from ..kept_task import KeptTask
 from ..metadata import ClusterMetadata
 from ..serialization.protocols import NotReadyError
 from ..values import TopicPartition
@@ -102,17 +104,12 @@ class Fetcher:
         """
         self._ready: deque[FetchedPartition] = deque()
         self._failure: KafkaError | None = None
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._tasks: dict[int, KeptTask] = {}
         self._changed: dict[int, asyncio.Event] = {}
         self._closed = False
         self.bytes_fetched = 0
 
     # -- calls of the application
-
-    def go_on(self) -> None:
-        """Fetch again from brokers whose fetch task was cancelled by other code."""
-        if any(task.done() for task in self._tasks.values()):
-            self.wake()
 
     def wake(self) -> None:
         """Check again which partitions to fetch, because positions, the assignment, the buffer or the leaders have
@@ -122,9 +119,9 @@ class Fetcher:
             return
         for partition in self._subscription.assigned:
             leader = self._cluster.leader_of(partition)
-            if leader is not None and (leader not in self._tasks or self._tasks[leader].done()):
+            if leader is not None and leader not in self._tasks:
                 self._changed[leader] = asyncio.Event()
-                self._tasks[leader] = asyncio.create_task(self._serve(leader), name=f"fetch from node {leader}")
+                self._tasks[leader] = KeptTask(functools.partial(self._serve, leader), f"fetch from node {leader}")
         for changed in self._changed.values():
             changed.set()
 
@@ -242,10 +239,7 @@ class Fetcher:
     async def close(self) -> None:
         """End the fetch tasks."""
         self._closed = True
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(task.cancel() for task in self._tasks.values()), return_exceptions=True)
         self._tasks.clear()
         self._ready.clear()
 
