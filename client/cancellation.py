@@ -1,4 +1,5 @@
-"""`grace_s` and `ClosingBound` bound how long a client that is closed by a cancellation waits for the broker.
+"""`is_cancelling` recognises the cancellation of a client's task. `grace_s` and `ClosingBound` bound how long a client
+that is closed by a cancellation waits for the broker.
 
 `asyncio.timeout` and `TaskGroup` cancel a task once. They do not cancel it again while `__aexit__` awaits, so
 `__aexit__` must bound its own waits: a broker that does not respond must not hold up the caller.
@@ -10,6 +11,16 @@ import asyncio
 from types import TracebackType
 
 from .config import ClientConfig
+
+
+def is_cancelling() -> bool:
+    """Return whether the current task has been asked to cancel.
+
+    If not, a CancelledError in the task comes from a future that other code has cancelled. If that error left the task,
+    it would end the task silently.
+    """
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0
 
 
 def grace_s(config: ClientConfig, error: BaseException | None) -> float | None:

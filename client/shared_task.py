@@ -1,5 +1,5 @@
-"""`outcome_of` waits for a task that several callers share. `is_cancelling` distinguishes a cancellation of the waiting
-task from a cancellation of the awaited one.
+"""`outcome_of`: waits for a task that several callers share. `BEGIN_AGAIN_S`: the pause before a cancelled task begins
+again.
 """
 
 from __future__ import annotations
@@ -35,13 +35,3 @@ async def outcome_of(task: asyncio.Future[T]) -> T:
     if task.cancelled():
         raise SharedTaskCancelledError("the client was closed while the call waited")
     return task.result()
-
-
-def is_cancelling() -> bool:
-    """Return whether the current task has been asked to cancel.
-
-    If not, a CancelledError in the task comes from a future that other code has cancelled. If that error left the task,
-    it would end the task silently.
-    """
-    current = asyncio.current_task()
-    return current is not None and current.cancelling() > 0

@@ -25,11 +25,10 @@ from typing import Any, Final
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..backoff import ExponentialBackoff
-from ..cancellation import ClosingBound, grace_s
+from ..cancellation import ClosingBound, grace_s, is_cancelling
 from ..consumer import Consumer, ConsumerRecord, RebalanceInProgressError, RebalanceListener
 from ..errors import AbortableError, CommitUnknownError, IllegalGenerationError, IllegalStateError
 from ..producer import Producer
-from ..shared_task import is_cancelling
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, TopicPartition
 from .batch import Batch
 from .dead_letters import Isolation, is_poison
