@@ -145,7 +145,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
         """Suffixes in use: lent, or with a producer that is being aborted, renewed or closed."""
         self._settling: set[int] = set()
         """Suffixes that were given back while their transaction is still to be aborted."""
-        self._postponed: dict[str, Producer[SentK, SentV] | None] = {}
+        self._postponed: dict[str, Producer[SentK, SentV]] = {}
         """Producers of tasks that begin again, by the name of the task."""
         self._producer_config = first.config
         self._withdrawn: set[int] = set()
@@ -215,8 +215,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
         """Return the idle and the lent producers, and end their loans, so that the lent producers cannot be used any
         more.
         """
-        producers = [producer for producer in self._postponed.values() if producer is not None]
-        producers += [idle.producer for idle in self._idle.values()]
+        producers = [*self._postponed.values(), *(idle.producer for idle in self._idle.values())]
         for loan in self._loans.values():
             loan.end()
             if loan.producer is not None:
@@ -415,15 +414,16 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
 
     def _drop(self, suffix: int) -> None:
         """Close the idle producer of a suffix, if any, in the background."""
-        self._busy.add(suffix)
         idle = self._idle.pop(suffix, None)
-        producer = None if idle is None else idle.producer
-        self._spawn(lambda: self._close_unused(suffix, producer), f"close {self._prefix}{suffix}", producer)
+        if idle is None:
+            self._done_with(suffix)
+            return
+        self._busy.add(suffix)
+        self._spawn(lambda: self._close_unused(suffix, idle.producer), f"close {self._prefix}{suffix}", idle.producer)
 
-    async def _close_unused(self, suffix: int, producer: Producer[SentK, SentV] | None) -> None:
+    async def _close_unused(self, suffix: int, producer: Producer[SentK, SentV]) -> None:
         try:
-            if producer is not None:
-                await _close(producer, 0.0)
+            await _close(producer, 0.0)
         finally:
             self._done_with(suffix)
 
@@ -468,10 +468,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
             raise IllegalStateError("the pool belongs to another event loop: make a pool for each event loop")
 
     def _spawn(
-        self,
-        work: Callable[[], Coroutine[Any, Any, None]],
-        name: str,
-        producer: Producer[SentK, SentV] | None,
+        self, work: Callable[[], Coroutine[Any, Any, None]], name: str, producer: Producer[SentK, SentV]
     ) -> asyncio.Task[None]:
         """Begin a task that works on a producer.
 
