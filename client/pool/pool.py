@@ -170,7 +170,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
             await self._leases.close(0.0)
             raise IllegalStateError("the pool was closed while it was starting")
         self._open = True
-        self._renewing = KeptTask(self._renew_idle, "renew idle producers")
+        self._renewing = KeptTask(self._renew_idle, f"renew idle producers of {self._prefix}")
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Abort open transactions, close all producers, and give the suffixes back.
