@@ -90,10 +90,9 @@ class BackgroundLoop:
         exception in the waiting thread, for example KeyboardInterrupt, cancels the coroutine and waits for its end. If
         the coroutine has ended with a result nevertheless, `undo` is called in the loop with the lost result. Raises
         IllegalStateError in the loop's own thread, and after a fork. Raises FatalError if the loop ends meanwhile.
-        Raises TimeoutError after `timeout_s`, even if a function of the program blocks the loop. The coroutine is then
-        cancelled.
-        Warns, once in a process, if the waiting thread has a running event loop, because that loop is blocked
-        meanwhile. Does not warn in a notebook.
+        Raises TimeoutError after `timeout_s`, even if a function of the program blocks the loop; the coroutine is then
+        cancelled. Warns, once in a process, if the waiting thread has a running event loop, because that loop is
+        blocked meanwhile. Does not warn in a notebook.
         """
         self.check_process()
         if threading.current_thread() is self._thread:
