@@ -407,7 +407,7 @@ class Connection(asyncio.BufferedProtocol):
             if not isinstance(error, KafkaError | asyncio.CancelledError):
                 log.exception("the new login at %s failed", self.address)
             self._login = None
-            self.close(f"the login could not be renewed: {error}")
+            self.close(f"the login could not be renewed: {str(error) or type(error).__name__}")
             return
         self._login = None
         self._write_held()
