@@ -125,7 +125,10 @@ class Transaction(Generic[SentK, SentV]):
             error.add_note(f"and the transaction is still being aborted after cancel.grace.ms = {grace_ms}")
             return
         if aborting.cancelled():  # by closing the producer, or by other code
-            error.add_note("and the abort of the transaction was cancelled; the next transaction aborts it first")
+            error.add_note(
+                "and the abort of the transaction was cancelled; the producer's next transaction aborts it first, or"
+                " its timeout ends it"
+            )
             return
         failure = aborting.exception()
         if failure is None:
