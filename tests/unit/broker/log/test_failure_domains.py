@@ -27,7 +27,7 @@ from oncelog.broker.system.ports import RealFileSystem, SystemClock, SystemRando
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
-from support.journals import failing
+from support.journals import after_power_failed, failing
 from support.logs import NOW, CountingIds, at_once, batch, flip, new_manager, settle, values, values_of
 
 CONFIG = LogConfig()
@@ -435,13 +435,7 @@ async def test_a_sync_without_space_is_done_when_there_is_space(fs: FaultyFileSy
     await manager.start()
     log = manager.create("t", 0, CONFIG)
     await settle(manager)
-    full = [True]
-
-    def refuse(operation: str, path: str) -> None:
-        if full and operation == "fdatasync" and path == FIRST:
-            raise OSError(number, "no space")
-
-    fs.before = refuse
+    fs.before = failing("fdatasync", FIRST, number, times=1000)
     log.append(batch("a"))
     log.append(batch("b"))
     waiting = log.flushed(2)
@@ -449,14 +443,11 @@ async def test_a_sync_without_space_is_done_when_there_is_space(fs: FaultyFileSy
     await settle(manager)
     assert not waiting.done()
     assert log.append(batch("c")).base_offset == 2
-    full.clear()
+    fs.before = None
     async with asyncio.timeout(60):
         await waiting
         await (log.flushed(3) or asyncio.sleep(0))
-    manager.abandon()
-    fs.crash(random.Random(1))
-    manager = new_manager(fs)
-    manager.open()
+    manager = after_power_failed(fs, manager)
     again = manager.get("t", 0)
     assert again is not None
     assert values(again.batches()) == ["a", "b", "c"]
@@ -468,31 +459,26 @@ async def test_what_a_sync_without_space_has_dropped_is_written_again_beside_the
 ) -> None:
     log = manager.create("t", 0, LogConfig(durability="os", segment_bytes=1000))
     await settle(manager)
-    full, beside = [True], set()
+    beside = set()
 
-    def refuse(operation: str, path: str) -> None:
-        if full and operation == "fdatasync" and "/t-0/" in path:
-            raise OSError(errno.ENOSPC, "no space")
-        if not full and operation in ("read", "write") and path.endswith(".log"):
+    def note(operation: str, path: str) -> None:
+        if operation in ("read", "write") and path.endswith(".log"):
             beside.add((operation, threading.current_thread() is threading.main_thread()))
 
-    fs.before = refuse
+    fs.before = failing("fdatasync", "/t-0/", errno.ENOSPC, times=1000)
     for _ in range(30):
         log.append(batch("x" * 100))
     assert len(log.segments) > 2
     waiting = log.synced(30)
     assert waiting is not None
     await settle(manager)
-    full.clear()
+    fs.before = note
     async with asyncio.timeout(60):
         await asyncio.shield(waiting)
     fs.before = None
     assert ("write", False) in beside
     assert ("write", True) not in beside
-    manager.abandon()
-    fs.crash(random.Random(1))
-    manager = new_manager(fs)
-    manager.open()
+    manager = after_power_failed(fs, manager)
     assert [log.log_end_offset for log in manager.logs()] == [30]
     manager.abandon()
 
@@ -503,31 +489,25 @@ async def test_one_thread_at_a_time_writes_again_many_batches_at_once(
     """Threads that work through many small batches share the interpreter with the event loop."""
     logs = [manager.create("t", index, LogConfig(durability="os")) for index in range(8)]
     await settle(manager)
-    full = [True]
     writes: list[int] = []
 
-    def refuse(operation: str, path: str) -> None:
-        if full and operation == "fdatasync" and path.endswith(".log"):
-            raise OSError(errno.ENOSPC, "no space")
-        if not full and operation == "write" and path.endswith(".log"):
+    def note(operation: str, path: str) -> None:
+        if operation == "write" and path.endswith(".log"):
             writes.append(threading.get_ident())
 
-    fs.before = refuse
+    fs.before = failing("fdatasync", ".log", errno.ENOSPC, times=1000)
     for log in logs:
         for _ in range(50):
             log.append(batch("x"))
     waiting = [log.synced(50) for log in logs]
     await settle(manager)
-    full.clear()
+    fs.before = note
     async with asyncio.timeout(60):
         await asyncio.gather(*[asyncio.shield(flush) for flush in waiting if flush is not None])
     fs.before = None
     assert len(set(writes)) == 1
     assert len(writes) == len(logs)
-    manager.abandon()
-    fs.crash(random.Random(1))
-    manager = new_manager(fs)
-    manager.open()
+    manager = after_power_failed(fs, manager)
     assert [log.log_end_offset for log in manager.logs()] == [50] * len(logs)
     manager.abandon()
 
@@ -541,13 +521,7 @@ async def test_a_sync_by_the_pool_that_finds_no_space_keeps_no_partition_from_wr
     await manager.start()
     log = manager.create("t", 0, LogConfig(durability="os"))
     await settle(manager)
-    full = [True]
-
-    def refuse(operation: str, path: str) -> None:
-        if full and operation == "fdatasync" and path == FIRST:
-            raise OSError(errno.ENOSPC, "no space")
-
-    fs.before = refuse
+    fs.before = failing("fdatasync", FIRST, errno.ENOSPC, times=1000)
     log.append(batch("a"))
     waiting = log.synced(1)
     assert waiting is not None
@@ -555,14 +529,11 @@ async def test_a_sync_by_the_pool_that_finds_no_space_keeps_no_partition_from_wr
     assert log.files.writes_again
     for _ in range(files.pool.unsynced()):
         files.pool.sync_oldest()
-    full.clear()
+    fs.before = None
     async with asyncio.timeout(60):
         await asyncio.shield(waiting)
     assert log.append(batch("b")).base_offset == 1
-    manager.abandon()
-    fs.crash(random.Random(1))
-    manager = new_manager(fs)
-    manager.open()
+    manager = after_power_failed(fs, manager)
     assert [values(log.batches())[:1] for log in manager.logs()] == [["a"]]
     manager.abandon()
 
@@ -575,13 +546,7 @@ async def test_a_stop_saves_all_records_if_there_is_space_again(fs: FaultyFileSy
     await manager.start()
     log = manager.create("t", 0, LogConfig(durability="os"))
     await settle(manager)
-    full = [True]
-
-    def refuse(operation: str, path: str) -> None:
-        if full and operation == "fdatasync" and path == FIRST:
-            raise OSError(errno.ENOSPC, "no space")
-
-    fs.before = refuse
+    fs.before = failing("fdatasync", FIRST, errno.ENOSPC, times=1000)
     log.append(batch("a"))
     waiting = log.synced(1)
     assert waiting is not None
@@ -589,7 +554,7 @@ async def test_a_stop_saves_all_records_if_there_is_space_again(fs: FaultyFileSy
     assert log.files.writes_again
     for _ in range(files.pool.unsynced() if by_the_pool else 0):
         files.pool.sync_oldest()
-    full.clear()
+    fs.before = None
     await manager.stop()
     await waiting
     fs.crash(random.Random(1))
