@@ -812,15 +812,11 @@ async def test_a_deleted_partition_is_not_missed(fs: FaultyFileSystem, finished:
     manager.abandon()
 
 
-@pytest.mark.parametrize("is_of_earlier_release", [False, True])
-async def test_the_deletion_of_a_partition_with_a_long_name_hides_no_other_loss(
-    fs: FaultyFileSystem, is_of_earlier_release: bool
-) -> None:
-    prefix = "p" * 200
-    deleted, lost = f"{prefix}a" + 48 * "b", f"{prefix}c"
+async def killed_while_deleting(fs: FaultyFileSystem, deleted: str, other: str) -> None:
+    """Delete one of two topics, and kill the manager before the deletion is finished or in a checkpoint."""
     manager = new_manager(fs)
     await manager.start()
-    for topic in (deleted, lost):
+    for topic in (deleted, other):
         manager.create(topic, 0, CONFIG).append(batch("a"))
     await settle(manager)
     manager._checkpoint()
@@ -836,6 +832,15 @@ async def test_the_deletion_of_a_partition_with_a_long_name_hides_no_other_loss(
     manager.abandon()
     fs.kill()
     fs.before = None
+
+
+@pytest.mark.parametrize("is_of_earlier_release", [False, True])
+async def test_the_deletion_of_a_partition_with_a_long_name_hides_no_other_loss(
+    fs: FaultyFileSystem, is_of_earlier_release: bool
+) -> None:
+    prefix = "p" * 200
+    deleted, lost = f"{prefix}a" + 48 * "b", f"{prefix}c"
+    await killed_while_deleting(fs, deleted, lost)
     if is_of_earlier_release:  # the name was cut off after 200 characters
         (name,) = deleted_directories(fs)
         fs.rename(f"/data/{name}", f"/data/{prefix}.{name.rpartition('.')[2]}")
@@ -850,24 +855,7 @@ async def test_the_deletion_of_a_partition_with_a_long_name_hides_no_other_loss(
 async def test_the_deletion_of_a_partition_whose_name_just_fits_hides_no_other_loss(fs: FaultyFileSystem) -> None:
     deleted = "p" * 198
     lost = f"{deleted}-0.c"
-    manager = new_manager(fs)
-    await manager.start()
-    for topic in (deleted, lost):
-        manager.create(topic, 0, CONFIG).append(batch("a"))
-    await settle(manager)
-    manager._checkpoint()
-    await settle(manager)
-
-    def refuse(operation: str, path: str) -> None:
-        if "checkpoint" in path or (operation == "unlink" and "-delete" in path):
-            raise OSError(errno.EIO, "failed on purpose")
-
-    fs.before = refuse
-    await manager.delete([(deleted, 0)])
-    await settle(manager)
-    manager.abandon()
-    fs.kill()
-    fs.before = None
+    await killed_while_deleting(fs, deleted, lost)
     fs.rename(f"/data/{lost}-0", "/data/elsewhere")
     manager = new_manager(fs)
     manager.open()
