@@ -41,6 +41,19 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
+def denying(monkeypatch: pytest.MonkeyPatch, owner: Any, function: str, error: int) -> set[str]:
+    """Let a function fail with this error for the paths in the set that is returned, which is empty at first."""
+    real, denied = getattr(owner, function), set[str]()
+
+    def call(*arguments: Any) -> Any:
+        for path in denied.intersection(arguments):
+            raise OSError(error, os.strerror(error), path)
+        return real(*arguments)
+
+    monkeypatch.setattr(owner, function, call)
+    return denied
+
+
 async def polled(task: RunningTask, count: int, more: int = 4) -> list[str]:
     """Return the next lines, at least `count`, and those of some more polls."""
     values: list[str] = []
@@ -443,24 +456,17 @@ async def test_a_copy_is_not_read_again_if_its_original_is_deleted_before_they_a
 async def test_a_file_that_may_be_a_copy_waits_until_its_original_can_be_opened_or_is_gone(
     logs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, real, denied = logs / "app.log", LineFile.__init__, False
-
-    def denying(file: LineFile, name: str, max_line_bytes: int) -> None:
-        if denied and name == str(path):
-            raise OSError(errno.EMFILE, "Too many open files", name)
-        real(file, name, max_line_bytes)
-
-    monkeypatch.setattr(LineFile, "__init__", denying)
+    path, denied = logs / "app.log", denying(monkeypatch, LineFile, "__init__", errno.EMFILE)
     path.write_text("started\n1\n2\n")
     async with await source(logs).task() as task:
         assert await polled(task, 3) == ["started", "1", "2"]
-        denied = True
+        denied.add(str(path))
         shutil.copy(path, logs / "app.log.1")
         (logs / "app.log.2").write_text("started\nolder\n")
         assert await polled(task, 0, more=10) == []
-        denied = False
+        denied.clear()
         assert await polled(task, 2) == ["started", "older"]
-        denied = True
+        denied.add(str(path))
         (logs / "app.log.1").unlink()
         (logs / "app.log.3").write_text("started\noldest\n")
         assert await polled(task, 0, more=10) == []
@@ -673,25 +679,20 @@ def test_a_gz_file_that_is_damaged_while_it_is_read_is_named(tmp_path: Path) -> 
 async def test_a_file_that_cannot_be_opened_for_a_while_does_not_stop_the_others(
     logs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, recognised: bool
 ) -> None:
-    path, other, real = logs / "a.log", logs / "b.log", LineFile.__init__
-    denied = not recognised
-
-    def denying(file: LineFile, name: str, max_line_bytes: int) -> None:
-        if denied and name == str(path):
-            raise PermissionError(errno.EACCES, "Permission denied", name)
-        real(file, name, max_line_bytes)
-
-    monkeypatch.setattr(LineFile, "__init__", denying)
+    path, other = logs / "a.log", logs / "b.log"
+    denied = denying(monkeypatch, LineFile, "__init__", errno.EACCES)
+    if not recognised:
+        denied.add(str(path))
     path.write_text("a1\n")
     other.write_text("b1\n")
     async with await source(logs, max_open_files="1").task() as task:
         assert await polled(task, 2 if recognised else 1) == (["a1", "b1"] if recognised else ["b1"])
-        denied = True
+        denied.add(str(path))
         append(path, "a2\n")
         append(other, "b2\n")
         assert await polled(task, 1) == ["b2"]
         assert caplog.text.count("a.log cannot be read, and is tried again: Permission denied") == 1
-        denied = False
+        denied.clear()
         assert await polled(task, 1) == (["a2"] if recognised else ["a1", "a2"])
 
 
@@ -699,25 +700,17 @@ async def test_a_file_that_cannot_be_opened_for_a_while_does_not_stop_the_others
 async def test_a_subdirectory_that_cannot_be_listed_does_not_stop_the_others(
     logs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: int
 ) -> None:
-    private, real = logs / "b", os.scandir
-    denied = False
-
-    def scandir(path: str) -> Any:
-        if denied and path == str(private):
-            raise OSError(error, os.strerror(error), path)
-        return real(path)
-
-    monkeypatch.setattr(os, "scandir", scandir)
+    private, denied = logs / "b", denying(monkeypatch, os, "scandir", error)
     for name in "abc":
         (logs / name).mkdir()
         (logs / name / "x.log").write_text(f"{name}1\n")
     async with await source(logs, recursive="true").task() as task:
         assert sorted(await polled(task, 3)) == ["a1", "b1", "c1"]
-        denied = True
+        denied.add(str(private))
         for name in "abc":
             append(logs / name / "x.log", f"{name}2\n")
         read = await polled(task, 2, more=10)
-        denied = False
+        denied.clear()
         if error == errno.EACCES:
             assert sorted(read) == ["a2", "c2"]
             assert await polled(task, 1) == ["b2"]
@@ -731,24 +724,16 @@ async def test_a_subdirectory_that_cannot_be_listed_does_not_stop_the_others(
 async def test_a_file_in_a_subdirectory_that_cannot_be_listed_stays_known(
     logs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    private, real = logs / "b", os.scandir
-    denied = False
-
-    def scandir(path: str) -> Any:
-        if denied and path == str(private):
-            raise PermissionError(errno.EACCES, "Permission denied", path)
-        return real(path)
-
-    monkeypatch.setattr(os, "scandir", scandir)
+    private, denied = logs / "b", denying(monkeypatch, os, "scandir", errno.EACCES)
     private.mkdir()
     (private / "x.log").write_text("".join(f"{number}\n" for number in range(6)))
     (private / "y.log").write_text("")
     async with await source(logs, recursive="true", batch_size="2").task() as task:
         assert await polled(task, 2, more=0) == ["0", "1"]
-        denied = True
+        denied.add(str(private))
         await polled(task, 0, more=20)
         (private / "x.log").write_text("new\n")
-        denied = False
+        denied.clear()
         assert (await polled(task, 1))[-1] == "new"
     assert "x.log was truncated or rewritten" in caplog.text
 
@@ -757,27 +742,21 @@ async def test_a_file_in_a_subdirectory_that_cannot_be_listed_stays_known(
 async def test_a_file_whose_status_cannot_be_read_stays_known_with_a_warning(
     logs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: int
 ) -> None:
-    path, real, denied = logs / "app.log", os.stat, False
-
-    def stat(name: str) -> os.stat_result:
-        if denied and name == str(path):
-            raise OSError(error, os.strerror(error), name)
-        return real(name)
-
-    calls = {**vars(os), "stat": stat}
-    monkeypatch.setattr("oncelog.connect.connectors.directory.scanning.os", SimpleNamespace(**calls))
+    path, calls = logs / "app.log", SimpleNamespace(**vars(os))
+    monkeypatch.setattr("oncelog.connect.connectors.directory.scanning.os", calls)
+    denied = denying(monkeypatch, calls, "stat", error)
     path.write_text("".join(f"{number:1000}\n" for number in range(3)))
     (logs / "other.log").write_text("other\n")
     async with await source(logs, max_open_files="1").task() as task:
         assert len(await polled(task, 4)) == 4
         append(logs / "other.log", "other\n")
         assert await polled(task, 1) == ["other"]
-        denied = True
+        denied.add(str(path))
         append(path, "new\n")
         shutil.copy(path, logs / "app.log.1")
         append(logs / "other.log", "other\n")
         assert await polled(task, 1, more=10) == ["other"]
-        denied = False
+        denied.clear()
         assert await polled(task, 1, more=10) == ["new"]
     assert caplog.text.count(f"{path} cannot be accessed, and is tried again: {os.strerror(error)}") == 1
 
