@@ -7,7 +7,6 @@ import errno
 import gc
 import os
 import socket
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -21,21 +20,7 @@ from support.postgres import PostgresServer
 from support.source_tasks import RunningTask, Source
 
 pytest.importorskip("psycopg", reason="needs the extra: pip install 'oncelog[connect-postgres]'")
-from support.postgres_source import plain, replayed, source, temporary_database
-
-Names = Callable[[str], str]
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with PostgresServer() as started:
-        yield started
-
-
-@pytest.fixture
-def database(postgres: PostgresServer, fresh_name: Names) -> Iterator[str]:
-    with temporary_database(postgres, fresh_name("d").replace("-", "_")) as name:
-        yield name
+from support.postgres_source import plain, replayed, source
 
 
 def seen(records: list[SourceRecord]) -> list[tuple[Any, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,21 +12,7 @@ from support.postgres import PostgresServer
 from support.source_tasks import Source
 
 pytest.importorskip("psycopg", reason="needs the extra: pip install 'oncelog[connect-postgres]'")
-from support.postgres_source import plain, read_to_end, replayed, source, temporary_database
-
-Names = Callable[[str], str]
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
-
-
-@pytest.fixture
-def database(postgres: PostgresServer, fresh_name: Names) -> Iterator[str]:
-    with temporary_database(postgres, fresh_name("l").replace("-", "_")) as name:
-        yield name
+from support.postgres_source import plain, read_to_end, replayed, source
 
 
 def rows_of(records: Sequence[SourceRecord], table: str) -> dict[Any, Any]:

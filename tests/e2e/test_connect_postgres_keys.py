@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,21 +11,7 @@ from support.postgres import PostgresServer
 from support.source_tasks import RunningTask
 
 pytest.importorskip("psycopg", reason="needs the extra: pip install 'oncelog[connect-postgres]'")
-from support.postgres_source import plain, read_to_end, replayed, source, temporary_database
-
-Names = Callable[[str], str]
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
-
-
-@pytest.fixture
-def database(postgres: PostgresServer, fresh_name: Names) -> Iterator[str]:
-    with temporary_database(postgres, fresh_name("k").replace("-", "_")) as name:
-        yield name
+from support.postgres_source import plain, read_to_end, replayed, source
 
 
 def changes(records: list[SourceRecord]) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, Final
 
@@ -56,12 +55,6 @@ COLUMNS: Final[list[tuple[str, str, str, Any]]] = [
     ("pair", """'(1,"x y")'""", "STRING", '(1,"x y")'),
 ]
 """Type, value in SQL, type of the schema, value in the record."""
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
 
 
 async def test_types_are_read_alike_in_snapshot_and_stream(postgres: PostgresServer) -> None:

@@ -23,12 +23,6 @@ Names = Callable[[str], str]
 OLD = "2020-01-01 00:00:00"
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
-
-
 @pytest.fixture
 def database(postgres: PostgresServer, fresh_name: Names) -> Iterator[str]:
     name = fresh_name("d").replace("-", "_")
