@@ -281,17 +281,25 @@ async def test_a_pool_shares_its_ids_with_another_pool(bootstrap: str, fresh_nam
                 await asyncio.sleep(0.01)
 
 
-async def test_a_pool_lends_a_producer_again_whose_abort_was_cancelled(bootstrap: str, fresh_name: Fresh) -> None:
-    topic = fresh_name("topic")
-    make_topic(bootstrap, topic)
+def pool_of_one(bootstrap: str, fresh_name: Fresh) -> TransactionalProducerPool[Any, Any]:
     settings: dict[str, Any] = {"prefix": fresh_name("pool"), "size": 1, "exclusive": True}
-    async with TransactionalProducerPool(bootstrap_servers=bootstrap, **settings) as pool, asyncio.timeout(WAIT_S):
-        producer = await pool.take()
-        transaction = await producer.transaction().__aenter__()
-        await transaction.send(topic, b"aborted")
-        producer.give_back()
-        cancel_all_except()
-        await turns(2)
+    return TransactionalProducerPool(bootstrap_servers=bootstrap, **settings)
+
+
+async def give_back_and_cancel_the_abort(pool: TransactionalProducerPool[Any, Any], topic: str) -> None:
+    """Give back a producer with an open transaction, and cancel all tasks, one of which aborts the transaction."""
+    producer = await pool.take()
+    transaction = await producer.transaction().__aenter__()
+    await transaction.send(topic, b"aborted")
+    producer.give_back()
+    cancel_all_except()
+    await turns(2)
+
+
+async def test_a_pool_lends_a_producer_again_whose_abort_was_cancelled(bootstrap: str, fresh_name: Fresh) -> None:
+    topic = make_topic(bootstrap, fresh_name("topic"))
+    async with pool_of_one(bootstrap, fresh_name) as pool, asyncio.timeout(WAIT_S):
+        await give_back_and_cancel_the_abort(pool, topic)
         async with pool.transaction() as transaction:
             await transaction.send(topic, b"committed")
 
@@ -299,17 +307,10 @@ async def test_a_pool_lends_a_producer_again_whose_abort_was_cancelled(bootstrap
 async def test_a_pool_that_closes_closes_a_producer_whose_abort_was_cancelled(
     bootstrap: str, fresh_name: Fresh
 ) -> None:
-    topic = fresh_name("topic")
-    make_topic(bootstrap, topic)
+    topic = make_topic(bootstrap, fresh_name("topic"))
     before = asyncio.all_tasks()
-    settings: dict[str, Any] = {"prefix": fresh_name("pool"), "size": 1, "exclusive": True}
-    async with TransactionalProducerPool(bootstrap_servers=bootstrap, **settings) as pool, asyncio.timeout(WAIT_S):
-        producer = await pool.take()
-        transaction = await producer.transaction().__aenter__()
-        await transaction.send(topic, b"aborted")
-        producer.give_back()
-        cancel_all_except()
-        await turns(2)
+    async with pool_of_one(bootstrap, fresh_name) as pool, asyncio.timeout(WAIT_S):
+        await give_back_and_cancel_the_abort(pool, topic)
     async with asyncio.timeout(WAIT_S):
         while asyncio.all_tasks() - before:
             await asyncio.sleep(0.01)
