@@ -12,17 +12,12 @@ from support.postgres import PostgresServer
 from support.source_tasks import Source
 
 pytest.importorskip("psycopg", reason="needs the extra: pip install 'oncelog[connect-postgres]'")
-from support.postgres_source import plain, read_to_end, replayed, source
+from support.postgres_source import plain, read_to_end, replayed, source, table_rows
 
 
 def rows_of(records: Sequence[SourceRecord], table: str) -> dict[Any, Any]:
     """Return the rows that a reader of the topic of a table has in the end, by their keys."""
     return replayed((plain(each.key), plain(each.value)) for each in records if each.topic == f"shop.public.{table}")
-
-
-def table_rows(postgres: PostgresServer, database: str, table: str, key: str = "id") -> dict[Any, Any]:
-    rows = postgres.execute(f"SELECT {key}, to_jsonb(t) FROM {table} t", database=database)
-    return {tuple(row[:-1]): row[-1] for row in rows}
 
 
 async def killed(new: Source, count: int, *, committed: int) -> list[SourceRecord]:

@@ -11,7 +11,7 @@ from support.postgres import PostgresServer
 from support.source_tasks import RunningTask
 
 pytest.importorskip("psycopg", reason="needs the extra: pip install 'oncelog[connect-postgres]'")
-from support.postgres_source import plain, read_to_end, replayed, source
+from support.postgres_source import plain, read_to_end, replayed, source, table_rows
 
 
 def changes(records: list[SourceRecord]) -> list[Any]:
@@ -89,9 +89,7 @@ async def test_a_table_is_read_again_if_its_key_changed_while_its_snapshot_was_i
     topic = await new.read(15, keep=15)
     postgres.execute(change, database=database)
     topic += await read_to_end(postgres, database, new)
-    rows = {
-        tuple(row[:-1]): row[-1] for row in postgres.execute(f"SELECT {key}, to_jsonb(t) FROM t", database=database)
-    }
+    rows = table_rows(postgres, database, "t", key)
     read = replayed((plain(record.key), plain(record.value)) for record in topic)
     assert {each: read.get(each) for each in rows} == rows
 

@@ -71,6 +71,12 @@ def replayed(records: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
     return rows
 
 
+def table_rows(postgres: PostgresServer, database: str, table: str, key: str = "id") -> dict[Any, Any]:
+    """Return the rows of a table, by their keys, to be compared with those of `replayed`."""
+    rows = postgres.execute(f"SELECT {key}, to_jsonb(t) FROM {table} t", database=database)
+    return {tuple(row[:-1]): row[-1] for row in rows}
+
+
 def plain(value: Any) -> Any:
     if not isinstance(value, Struct):
         return value
