@@ -47,16 +47,25 @@ CLOSES = """
 import asyncio, sys, threading
 from oncelog.sync.facade import Facade
 class Client:
-    def __init__(self, close, closing=None, takes_s=0.3):
-        self.close, self.closing, self.takes_s = close, closing or threading.Event(), takes_s
+    def __init__(self, close, takes_s=0.3):
+        self.close, self.closing, self.takes_s = close, threading.Event(), takes_s
     async def __aenter__(self):
         pass
     async def __aexit__(self, *error):
         self.closing.set()
         await asyncio.sleep(self.takes_s)
         self.close()
+def close_in_daemon_thread(client):
+    def work():
+        with Facade(client):
+            pass
+    threading.Thread(target=work, daemon=True).start()
+    client.closing.wait()
 """
-"""Defines a client whose close takes a moment, and then calls a function."""
+"""Defines a client whose close takes a moment, and then calls a function.
+
+`close_in_daemon_thread` waits until the close has begun.
+"""
 
 
 def script(source: str, *arguments: str) -> subprocess.Popen[str]:
@@ -582,12 +591,7 @@ def test_exit_waits_for_a_daemon_thread_that_closes_a_client() -> None:
     program = script(
         CLOSES
         + """if True:
-        closing = threading.Event()
-        def work():
-            with Facade(Client(lambda: print("closed"), closing)):
-                pass
-        threading.Thread(target=work, daemon=True).start()
-        closing.wait()
+        close_in_daemon_thread(Client(lambda: print("closed")))
         """
     )
     out, err = program.communicate(timeout=30)
@@ -599,12 +603,7 @@ def test_exit_closes_no_client_that_a_client_of_a_daemon_thread_may_need() -> No
         CLOSES
         + """if True:
         Facade(Client(lambda: print("older"), takes_s=0)).__enter__()
-        closing = threading.Event()
-        def work():
-            with Facade(Client(lambda: print("newer"), closing)):
-                pass
-        threading.Thread(target=work, daemon=True).start()
-        closing.wait()
+        close_in_daemon_thread(Client(lambda: print("newer")))
         """
     )
     out, err = program.communicate(timeout=30)
@@ -620,10 +619,7 @@ def test_exit_does_not_wait_for_a_callback_that_blocks_the_event_loop() -> None:
         def block():
             blocked.set()
             threading.Event().wait()
-        def work():
-            with Facade(Client(block)):
-                pass
-        threading.Thread(target=work, daemon=True).start()
+        close_in_daemon_thread(Client(block))
         blocked.wait()
         """
     )
