@@ -399,13 +399,8 @@ async def test_a_processor_reads_and_writes_with_schemas(
         running = asyncio.create_task(processor.run())
         await job.until_committed(6)
         await stop(processor, running)
-    async with Consumer(
-        bootstrap_servers=bootstrap, isolation_level="read_committed", value_deserializer=order_serde(registry)
-    ) as consumer:
-        consumer.assign([(job.target, 0)])
-        await consumer.seek_to_beginning()
-        copies = [(await anext(consumer)).value for _ in range(6)]
-    assert copies == [Order("apples", count) for count in range(6)]
+    copies = await job.copies(6, value_deserializer=order_serde(registry))
+    assert [copy.value for copy in copies] == [Order("apples", count) for count in range(6)]
 
 
 async def test_an_object_that_waits_for_its_schema_keeps_the_content_it_was_sent_with(
@@ -425,12 +420,7 @@ async def test_an_object_that_waits_for_its_schema_keeps_the_content_it_was_sent
         running = asyncio.create_task(processor.run())
         await job.until_committed(6)
         await stop(processor, running)
-    async with Consumer(
-        bootstrap_servers=bootstrap, isolation_level="read_committed", value_deserializer=order_serde(registry)
-    ) as consumer:
-        consumer.assign([(job.target, 0)])
-        await consumer.seek_to_beginning()
-        copies = [await anext(consumer) for _ in range(6)]
+    copies = await job.copies(6, value_deserializer=order_serde(registry))
     assert [copy.value for copy in copies] == [Order("apples", int(copy.key or b"")) for copy in copies]
 
 

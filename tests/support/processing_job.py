@@ -99,6 +99,14 @@ class Job:
                         found[record.partition].append(int(record.value))
             return found
 
+    async def copies(self, count: int, **settings: Any) -> list[ConsumerRecord[Any, Any]]:
+        """Return the first `count` records in partition 0 of `target` that a read_committed reader sees."""
+        async with Consumer(bootstrap_servers=self.bootstrap, isolation_level="read_committed", **settings) as consumer:
+            consumer.assign([(self.target, 0)])
+            await consumer.seek_to_beginning()
+            async with asyncio.timeout(WAIT_S):
+                return [await anext(consumer) for _ in range(count)]
+
     async def check(self, total: int) -> None:
         """Check that every number is there once, and in order."""
         assert await self.result() == [list(range(index, total, PARTITIONS)) for index in range(PARTITIONS)]
