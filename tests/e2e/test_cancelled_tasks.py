@@ -225,7 +225,7 @@ async def test_a_consumer_joins_its_group(bootstrap: str, fresh_name: Fresh, ste
                 await consumer.poll(100)
 
         joining = asyncio.create_task(join())
-        while not any(task.get_name() == f"rebalance: {step}" for task in asyncio.all_tasks()):
+        while not is_running(f"rebalance: {step}"):
             await asyncio.sleep(0)
         cancel_all_except(joining)
         await joining
