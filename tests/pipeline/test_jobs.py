@@ -14,6 +14,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import psutil
 import pytest
 from oncelog.demo.processes import free_port
 from oncelog.pipeline.jobs import runner as runner_module
@@ -457,8 +458,8 @@ def test_a_batch_write_whose_jvm_has_ended_leaves_no_transaction_open(topics: An
             if who == "all":
                 os.killpg(process.pid, signal.SIGTERM)
             else:
-                (jvm,) = children_named(process.pid, "java")
-                os.kill(jvm, signal.SIGKILL)
+                (jvm,) = (child for child in psutil.Process(process.pid).children() if child.name() == "java")
+                jvm.kill()
             _, errors = process.communicate(timeout=60)
         finally:
             if process.poll() is None:
@@ -466,13 +467,6 @@ def test_a_batch_write_whose_jvm_has_ended_leaves_no_transaction_open(topics: An
     assert process.returncode == (0 if who == "all" else 1)
     assert "oncelog: batch: the batch write was stopped, and nothing is written\n" in errors
     assert topics.records(job.batch) == []
-
-
-def children_named(process: int, name: str) -> list[int]:
-    """Return the ids of the child processes whose program has this name."""
-    stats = [path.read_text() for path in Path("/proc").glob("[0-9]*/stat")]
-    fields = [(stat.partition(" (")[0], stat.partition("(")[2].rpartition(")")) for stat in stats]
-    return [int(child) for child, (program, _, rest) in fields if program == name and rest.split()[1] == str(process)]
 
 
 def test_a_batch_write_that_fails_ends_the_job_with_the_reason(
