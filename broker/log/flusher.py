@@ -76,7 +76,7 @@ class FlushTask:
 
     `files`: open files. `paths`: derived files. `directory`: the log's directory, "" if its names need no sync. `root`
     and `root_change`: the directory that holds the log's directory, and the number of the change in it to sync, or 0 if
-    none. `rewrite`: to be called before `run`, but after `sync_files`, to write bytes again; it may raise OSError.
+    none. `rewrite`: writes bytes again, as one of the `steps`; it may raise OSError.
     `note`: called with `end_offset` after the syncs. `extent`: what the journal can make durable in place of all these
     syncs, or None if it cannot. `is_journaled`: whether the journal makes it durable.
     """
@@ -91,6 +91,17 @@ class FlushTask:
     extent: Extent | None = None
     is_journaled: bool = False
     rewrite: Callable[[], None] | None = None
+
+    def steps(self, fs: FileSystem) -> list[tuple[Lane, Callable[[], None]]]:
+        """Return the jobs of this flush in their order, each with its lane. They raise the same errors as `run`.
+
+        If bytes must be written again, the first job syncs the files, so that an error that the descriptor pool has
+        kept ends the flush: the failed sync may have dropped bytes that were appended since, too.
+        """
+        run = Lane.FLUSH, partial(self.run, fs)
+        if self.rewrite is None:
+            return [run]
+        return [(Lane.FLUSH, self.sync_files), (Lane.REWRITE, self.rewrite), run]
 
     def run(self, fs: FileSystem) -> None:
         """Sync all files and directories of this flush.
@@ -114,11 +125,19 @@ class FlushTask:
         """Sync the files of this flush.
 
         If the descriptor pool has synced a file and found no space, writes to the file raise this error until fdatasync
-        has reported it. So this is called before `rewrite`. The error ends the flush: the pool's sync may have dropped
-        bytes that were appended since, too.
+        has reported it. So a lack of space is raised only after all files have been synced: the flush that writes their
+        bytes again could not write to the others otherwise. Every other error is raised at once.
         """
+        lack: OSError | None = None
         for file in self.files:
-            file.fdatasync()
+            try:
+                file.fdatasync()
+            except OSError as error:
+                if error.errno not in NO_SPACE:
+                    raise
+                lack = lack or error
+        if lack is not None:
+            raise lack
 
 
 def sync_derived(fs: FileSystem, path: str) -> None:
@@ -242,6 +261,8 @@ class LogFlusher:
         if log in self._flushing:
             self._flushing[log] = urgent or bool(self._flushing[log])
             return
+        if self._retry is not None and log in self._postponed:
+            return  # the timer requests the flush
         if log.writes_again:
             self._urgent.pop(log, None)
             self._later.pop(log, None)
@@ -468,12 +489,12 @@ class LogFlusher:
             elif log.writes_again:
                 self.request(log, urgent=True)
             return
-        run = partial(task.run, self._fs)
         if task.rewrite is None:
+            run = partial(task.run, self._fs)
             self._threads.start(Lane.FLUSH, run, partial(self._flushed, log, task))
             return
         self._writing_again.add(log)
-        self._take_steps(log, task, [(Lane.FLUSH, task.sync_files), (Lane.REWRITE, task.rewrite), (Lane.FLUSH, run)])
+        self._take_steps(log, task, task.steps(self._fs))
 
     def _take_steps(
         self,

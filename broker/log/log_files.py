@@ -237,7 +237,8 @@ class LogFiles:
         if task is None:
             return
         try:
-            task.run(self.fs)
+            for _, step in task.steps(self.fs):
+                step()
         except OSError as error:
             self._end_flush()
             raise self.disk_failed(error) from error

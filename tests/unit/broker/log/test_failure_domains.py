@@ -564,6 +564,87 @@ async def test_a_stop_saves_all_records_if_there_is_space_again(fs: FaultyFileSy
     manager.abandon()
 
 
+@pytest.mark.parametrize("durability", ["os", "flush"])
+async def test_a_stop_saves_the_records_of_all_segments_whose_syncs_found_no_space(
+    fs: FaultyFileSystem, durability: str
+) -> None:
+    """The pool keeps an error for each file that it has synced."""
+    files = PooledFileSystem(fs, 100)
+    manager = new_manager(files)  # type: ignore[arg-type]
+    await manager.start()
+    log = manager.create("t", 0, LogConfig(durability=durability))
+    await settle(manager)
+    fs.before = failing("fdatasync", "/t-0/", errno.ENOSPC, times=1000)
+    for number in range(3):
+        log.append(batch(f"v{number}"))
+        log.roll()
+    waiting = log.synced(3)
+    assert waiting is not None
+    await settle(manager)
+    for _ in range(files.pool.unsynced()):
+        files.pool.sync_oldest()
+    fs.before = None
+    await manager.stop()
+    await waiting
+    fs.crash(random.Random(1))
+    manager = new_manager(fs)
+    manager.open()
+    assert [values(log.batches()) for log in manager.logs()] == [["v0", "v1", "v2"]]
+    manager.abandon()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
+async def test_a_flush_that_waits_for_the_system_is_repeated_by_the_timer_alone(
+    fs: FaultyFileSystem, manager: LogManager, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Neither its own failure nor an append requests it earlier, so a full disk costs no processor time."""
+    monkeypatch.setattr(flusher, "RETRY_S", 3600)
+    log = manager.create("t", 0, CONFIG)
+    await settle(manager)
+    tries = 0
+
+    def before(operation: str, path: str) -> None:
+        nonlocal tries
+        if operation == "fdatasync" and path == FIRST:
+            tries += 1
+            raise OSError(number, "failed on purpose", path)
+
+    fs.before = before
+    log.append(batch("a"))
+    waiting = log.flushed(1)
+    assert waiting is not None
+    await settle(manager)
+    log.append(batch("b"))
+    await settle(manager)
+    assert tries == 1
+    assert manager._flusher is not None
+    for again in (2, 3):
+        manager._flusher._flush_postponed()  # as the timer does
+        await settle(manager)
+        assert tries == again
+    fs.before = None
+    manager._flusher._flush_postponed()
+    await asyncio.shield(waiting)
+    await (log.flushed(2) or asyncio.sleep(0))
+    assert values(log.batches()) == ["a", "b"]
+
+
+async def test_a_flush_without_threads_writes_again_what_a_sync_may_have_dropped(
+    fs: FaultyFileSystem, manager: LogManager
+) -> None:
+    log = manager.create("t", 0, CONFIG)
+    await settle(manager)
+    fs.before = failing("fdatasync", FIRST, errno.ENOSPC)
+    log.append(batch("a"))
+    await settle(manager)
+    assert log.files.writes_again
+    log.files.flush()
+    assert log.files.flushed_offset == 1
+    manager = after_power_failed(fs, manager)
+    assert [values(log.batches()) for log in manager.logs()] == [["a"]]
+    manager.abandon()
+
+
 @pytest.mark.parametrize("when", ["during the flush", "before the next one"])
 async def test_records_that_are_deleted_because_a_sync_found_no_space_are_not_missed(
     fs: FaultyFileSystem, when: str
