@@ -167,7 +167,7 @@ class Journal:
         self._standby: LiveFile | None = None
         self._voids: list[tuple[Void, asyncio.Future[None]]] = []
         self._jobs: set[asyncio.Future[Any]] = set()
-        self._settling = 0
+        self._settling: dict[JournaledLog, float] = {}  # when each log's syncs began, the oldest first
         self._is_writing = False
         self._is_creating = False
         self._removing: LiveFile | None = None
@@ -376,6 +376,13 @@ class Journal:
             await asyncio.shield(self._settle(log, task))
         return log.synced_offset >= end
 
+    @property
+    def oldest_settling_s(self) -> float:
+        """The age in seconds of the oldest sync that `_settle` has begun; 0 if none is under way."""
+        if not self._settling:
+            return 0.0
+        return asyncio.get_running_loop().time() - next(iter(self._settling.values()))
+
     # --- files -------------------------------------------------------------------------------------------------------
 
     def maintain(self) -> None:
@@ -408,7 +415,7 @@ class Journal:
         """Begin to sync the files of some logs with entries in the oldest files that are full."""
         for live in self._files:
             for _ in range(min(len(live.unsettled), _EXAMINED_AT_ONCE)):
-                if self._settling >= _SETTLED_AT_ONCE:
+                if len(self._settling) >= _SETTLED_AT_ONCE:
                     return
                 log = live.unsettled.popleft()
                 live.drop_settled(log)
@@ -425,14 +432,14 @@ class Journal:
 
     def _settle(self, log: JournaledLog, task: FlushTask) -> asyncio.Future[None]:
         """Sync the files of a log in a thread; return a future for the end of the sync."""
-        self._settling += 1
+        self._settling[log] = asyncio.get_running_loop().time()
         run = self._run(partial(task.run, self._fs))
         run.add_done_callback(partial(self._settled, log, task))
         return run
 
     def _settled(self, log: JournaledLog, task: FlushTask, run: asyncio.Future[None]) -> None:
         """Record that a log has synced its files, or has failed to sync them."""
-        self._settling -= 1
+        del self._settling[log]
         error = run.exception()
         if error is None or isinstance(error, OSError):
             log.end_settling(task, error)

@@ -204,8 +204,12 @@ class LogManager:
 
     @property
     def oldest_flush_s(self) -> float:
-        """The age of the oldest flush in seconds, including waits for disk space or descriptors; 0 without a flush."""
-        return 0.0 if self._flusher is None else self._flusher.oldest_flush_s
+        """The age in seconds of the oldest flush, or of the oldest sync that the journal has requested; 0 without any.
+
+        The age of a flush includes waits for disk space or descriptors.
+        """
+        flush_s = 0.0 if self._flusher is None else self._flusher.oldest_flush_s
+        return max(flush_s, 0.0 if self._journal is None else self._journal.oldest_settling_s)
 
     def space(self) -> tuple[int, int]:
         """Return the total and the usable bytes of the file system. Raises OSError."""

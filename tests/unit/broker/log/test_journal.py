@@ -637,6 +637,35 @@ async def test_a_deleted_log_waits_for_no_flush(fs: FaultyFileSystem) -> None:
         assert manager._flusher.oldest_flush_s == 0
 
 
+class _HangingThreads(InlineThreads):
+    """Threads in which no job begins while `hangs` is set."""
+
+    hangs = False
+
+    def _do(self, job: Callable[[], T], future: asyncio.Future[T]) -> None:
+        if self.hangs:
+            asyncio.get_running_loop().call_soon(self._do, job, future)
+        else:
+            super()._do(job, future)
+
+
+async def test_the_age_of_a_sync_for_the_journal_is_measured(fs: FaultyFileSystem) -> None:
+    """A flush of the same log may wait for it, so the health check must notice a sync that hangs."""
+    threads = _HangingThreads()
+    async with journaled(fs, "a", "b", threads=threads) as manager:
+        assert manager._journal is not None
+        await round_of(manager, "a", "b")
+        assert manager.oldest_flush_s == 0
+        threads.hangs = True
+        settled = asyncio.ensure_future(manager._journal.settle(log_of(manager, "a").files))
+        async with asyncio.timeout(60):
+            while not manager.oldest_flush_s:
+                await asyncio.sleep(0)
+        threads.hangs = False
+        assert await settled
+        assert manager.oldest_flush_s == 0
+
+
 async def test_a_deletion_waits_for_a_file_while_all_are_being_settled(fs: FaultyFileSystem) -> None:
     async with journaled(fs, "a", "b", "c") as manager:
         journal = manager._journal
