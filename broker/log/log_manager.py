@@ -888,10 +888,14 @@ class LogManager:
         if moved:
             self._recovery_points = self._recovery_points | moved
 
-    def _begin_points_write(self) -> None:
-        """Begin to write the recovery points to disk, if they have changed."""
-        if self._flusher is not None and self._recovery_points is not self._written_recovery_points:
-            self._flusher.submit(self._write_new_recovery_points, _WRITE_POINTS)
+    def _begin_points_write(self) -> asyncio.Future[None] | None:
+        """Begin to write the recovery points to disk; return the future of the write, or None if none is needed.
+
+        The future fails with OSError.
+        """
+        if self._flusher is None or self._recovery_points is self._written_recovery_points:
+            return None
+        return self._flusher.submit(self._write_new_recovery_points, _WRITE_POINTS)
 
     async def _save_all(self, logs: list[PartitionLog]) -> None:
         """Save the state of these logs, one per turn of the event loop, to shorten a start after a crash."""
@@ -1097,8 +1101,9 @@ class LogManager:
         # The recovery point must lie above all compacted segments. Then recovery attributes gaps in their offsets to
         # compaction instead of a torn tail, and writes no bytes of the journal into these segments.
         self._note_synced([(log.topic, log.partition)])
-        self._begin_points_write()
-        await self._flusher.submit(lambda: None)
+        written = self._begin_points_write()
+        if written is not None:
+            await written
         await self._threads.run(Lane.COMPACTION, lambda: self._cleaner.map_keys(plan))
         if self._journal is not None and plan.groups:
             below = max(segment.base_offset for group in plan.groups for segment in group.segments) + 1

@@ -1037,6 +1037,23 @@ def test_a_checkpoint_that_cannot_be_looked_up_is_not_taken_for_missing(
 # --- compaction ------------------------------------------------------------------------------------------------------
 
 
+async def test_no_log_is_compacted_while_its_recovery_point_cannot_be_written(fs: FaultyFileSystem) -> None:
+    """After a crash, gaps in segments above the recovery point would count as a torn tail."""
+    manager = new_manager(fs, cleaner_enable=True)
+    await manager.start()
+    log = manager.create("t", 0, LogConfig(cleanup_policy=("compact",), segment_bytes=200))
+    for number in range(10):
+        log.append(batch(f"v{number}", key=b"k"))
+    await settle(manager)
+    fs.before = failing("write", "recovery-point-offset-checkpoint", errno.ENOSPC, times=1000)
+    await manager._clean_all()
+    assert len(values(log.batches())) == 10
+    fs.before = None
+    await manager._clean_all()
+    assert len(values(log.batches())) < 10
+    await manager.stop()
+
+
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("operation", ["rename", "unlink", "sync_directory"])
 async def test_a_compaction_that_cannot_replace_files_takes_nothing_offline(
