@@ -51,6 +51,11 @@ class Broker:
         await self.stop()
 
     @property
+    def is_open(self) -> bool:
+        """Whether the broker is started, and no call has begun to stop it."""
+        return self._node.is_open
+
+    @property
     def address(self) -> str:
         """The broker's `host:port`, for bootstrap.servers."""
         return self._node.address

@@ -464,6 +464,11 @@ class BrokerNode:
         if self._running and self.dispatcher.load_one():
             self._warm_up = asyncio.get_running_loop().call_later(0.005, self._load_handlers)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether `start` has begun, and no call has begun to stop the broker."""
+        return self._running
+
     async def stop(self) -> None:
         """Stop the broker's parts in order.
 

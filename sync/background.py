@@ -18,9 +18,10 @@ import time
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from ..client.errors import ErrorCode, FatalError, IllegalStateError, KafkaError
+from ..client.errors import ErrorCode, FatalError, IllegalStateError
 from ..client.threads import call_for, current_caller
 
 T = TypeVar("T")
@@ -43,6 +44,15 @@ does not: Python calls its handler only when the wait ends, after SIGNAL_CHECK_S
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A client that the interpreter's exit closes with `close`, if it was left open."""
+
+    close: Callable[[], Awaitable[object]]
+    is_open: Callable[[], bool]
+    """Returns whether the client was not closed yet, and no call has begun to close it."""
+
+
 class BackgroundLoop:
     """An event loop in a daemon thread, for one process. `background_loop()` returns the shared loop."""
 
@@ -51,7 +61,7 @@ class BackgroundLoop:
 
         self._pid = os.getpid()
         self._loop = uvloop.new_event_loop()
-        self._open: dict[object, Callable[[], Awaitable[object]]] = {}
+        self._open: dict[object, Registration] = {}
         """The clients to close at the interpreter's exit, oldest first."""
         self._closing: dict[asyncio.Task[Any], object] = {}
         """Calls that close a client, with the client; the interpreter's exit waits for them."""
@@ -114,9 +124,9 @@ class BackgroundLoop:
                 self._loop.call_soon_threadsafe(call.undo, undo)
             raise
 
-    def opened(self, client: object, close: Callable[[], Awaitable[object]]) -> None:
+    def opened(self, client: object, registration: Registration) -> None:
         """Register a client, to be closed when the interpreter exits."""
-        self._open[client] = close
+        self._open[client] = registration
 
     def close(self, client: object, closing: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Run `closing`, which closes a client, as `run` does. The interpreter's exit waits for it, too."""
@@ -126,16 +136,14 @@ class BackgroundLoop:
         task = asyncio.current_task()
         assert task is not None
         self._closing[task] = client
-        is_closed = True
         try:
             await closing
-        except Exception as error:
-            is_closed = isinstance(error, KafkaError)  # another error, as of a wrong argument, may have closed nothing
-            raise
         finally:
             del self._closing[task]
-            if is_closed:
-                self._open.pop(client, None)
+            # The call may have closed nothing, for example if it had a wrong argument or only waited for another call.
+            registration = self._open.get(client)
+            if registration is not None and not registration.is_open() and client not in self._closing.values():
+                del self._open[client]
 
     def shut_down(self) -> None:
         """Close the clients that are still open, wait for those that other threads close, within EXIT_TIMEOUT_S, and
@@ -167,9 +175,9 @@ class BackgroundLoop:
                     if closing:
                         await asyncio.wait(closing)
                         continue
-                    close = self._open.pop(newest)
+                    registration = self._open.pop(newest)
                     try:
-                        await close()
+                        await registration.close()
                     except (Exception, SystemExit, KeyboardInterrupt) as error:
                         log.error("a client of oncelog.sync could not be closed: %s", error)
                 while self._closing:  # a thread may close a client whose start has failed

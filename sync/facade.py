@@ -7,14 +7,18 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from .background import BackgroundLoop, background_loop
+from .background import BackgroundLoop, Registration, background_loop
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class AsyncClient(Protocol):
-    """The methods that every asyncio client has."""
+    """What every asyncio client has."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client is started, and no call has begun to close it."""
 
     async def __aenter__(self) -> Any:
         """Start the client."""
@@ -53,7 +57,7 @@ class Facade(Generic[C]):
 
     def _start(self, starting: Callable[[], Coroutine[Any, Any, object]]) -> None:
         self._background.run(starting)
-        self._background.opened(self, self._close_at_exit)
+        self._background.opened(self, Registration(self._close_at_exit, lambda: self._client.is_open))
 
     async def _close_at_exit(self) -> None:
         """Close the client at the interpreter's exit, if it was left open."""

@@ -112,6 +112,11 @@ class Admin:
             await cluster.close()
 
     @property
+    def is_open(self) -> bool:
+        """Whether the client is started, and no call has begun to close it."""
+        return self._cluster is not None
+
+    @property
     def _calls(self) -> AdminCalls:
         if self._cluster is None:
             what = "is closed" if self._closed else "is not started: use it as a context manager, or call start()"

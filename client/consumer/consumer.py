@@ -233,6 +233,11 @@ class Consumer(Generic[K, V]):
             await self._fetcher.close()
             await self._cluster.close()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the consumer is started, and no call has begun to close it."""
+        return self._open and not self._closed
+
     # -- what to read
 
     def subscribe(

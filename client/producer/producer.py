@@ -303,6 +303,11 @@ class Producer(Generic[SentK, SentV]):
         return self.config.transactional_id if transactions is None else transactions.manager.transactional_id
 
     @property
+    def is_open(self) -> bool:
+        """Whether the producer is started, and no call has begun to close it."""
+        return self._open
+
+    @property
     def ready(self) -> bool:
         """Whether `begin_transaction` is possible now."""
         return self._open and self._transactions is not None and self._transactions.manager.state is State.READY

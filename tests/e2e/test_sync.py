@@ -49,18 +49,22 @@ from oncelog.sync.facade import Facade
 class Client:
     def __init__(self, close, takes_s=0.3):
         self.close, self.closing, self.takes_s = close, threading.Event(), takes_s
+        self.is_open = False
     async def __aenter__(self):
-        pass
+        self.is_open = True
     async def __aexit__(self, *error):
+        self.is_open = False
         self.closing.set()
         await asyncio.sleep(self.takes_s)
         self.close()
 def close_in_daemon_thread(client):
+    facade = Facade(client)
     def work():
-        with Facade(client):
+        with facade:
             pass
     threading.Thread(target=work, daemon=True).start()
     client.closing.wait()
+    return facade
 """
 """Defines a client whose close takes a moment, and then calls a function.
 
@@ -574,6 +578,64 @@ def test_exit_closes_a_client_whose_close_had_a_wrong_argument(bootstrap: str, t
     assert read_all(bootstrap, topic) == [b"sent"]
 
 
+def test_exit_closes_a_consumer_whose_listener_may_not_close_it(bootstrap: str, topic: str, fresh_name: Names) -> None:
+    program = script(
+        """if True:
+        import sys
+        from oncelog import IllegalStateError, RebalanceListener
+        from oncelog.sync import Consumer
+        bootstrap, topic, group = sys.argv[1:]
+        class Listener(RebalanceListener):
+            def on_partitions_assigned(self, partitions):
+                try:
+                    consumer.close()
+                except IllegalStateError:
+                    print("refused")
+        consumer = Consumer(bootstrap_servers=bootstrap, topics=[topic], group_id=group, listener=Listener())
+        consumer.start()
+        while not consumer.assignment():
+            consumer.poll(1000)
+        """,
+        bootstrap,
+        topic,
+        group := fresh_name("group"),
+    )
+    out, err = program.communicate(timeout=30)
+    assert out == "refused\n"
+    assert err == "1 client(s) of oncelog.sync were not closed before exit: use `with`\n"
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        assert admin.describe_groups([group])[group].members == ()
+
+
+@pytest.mark.parametrize("error", ['LookupError("from a listener")', 'SystemExit("from a listener")'])
+def test_exit_does_not_warn_of_a_consumer_whose_listener_failed_while_it_was_closed(
+    bootstrap: str, topic: str, fresh_name: Names, error: str
+) -> None:
+    program = script(
+        f"""if True:
+        import sys
+        from oncelog import RebalanceListener
+        from oncelog.sync import Consumer
+        bootstrap, topic, group = sys.argv[1:]
+        class Listener(RebalanceListener):
+            def on_partitions_revoked(self, partitions):
+                raise {error}
+        consumer = Consumer(bootstrap_servers=bootstrap, topics=[topic], group_id=group, listener=Listener())
+        consumer.start()
+        while not consumer.assignment():
+            consumer.poll(1000)
+        try:
+            consumer.close()
+        except (LookupError, SystemExit) as error:
+            print(error)
+        """,
+        bootstrap,
+        topic,
+        fresh_name("group"),
+    )
+    assert program.communicate(timeout=30) == ("from a listener\n", "")
+
+
 def test_exit_closes_every_client_although_a_close_exits() -> None:
     program = script(
         CLOSES
@@ -609,6 +671,30 @@ def test_exit_closes_no_client_that_a_client_of_a_daemon_thread_may_need() -> No
     out, err = program.communicate(timeout=30)
     assert out == "newer\nolder\n"
     assert err == "1 client(s) of oncelog.sync were not closed before exit: use `with`\n"
+
+
+@pytest.mark.parametrize("error", ["IllegalStateError('not now')", "CancelledError()"])
+def test_exit_waits_for_a_daemon_thread_although_another_close_failed(error: str) -> None:
+    program = script(
+        CLOSES
+        + f"""if True:
+        from asyncio import CancelledError
+        from oncelog import IllegalStateError
+        class ClosesOnce(Client):
+            async def __aexit__(self, *error):
+                if not self.is_open:
+                    raise {error}
+                await super().__aexit__(*error)
+        Facade(Client(lambda: print("older"), takes_s=0)).__enter__()
+        newer = close_in_daemon_thread(ClosesOnce(lambda: print("newer")))
+        try:
+            newer.__exit__(None, None, None)
+        except BaseException:
+            print("failed")
+        """
+    )
+    out, _ = program.communicate(timeout=30)
+    assert out == "failed\nnewer\nolder\n"
 
 
 def test_exit_does_not_wait_for_a_callback_that_blocks_the_event_loop() -> None:
