@@ -21,6 +21,7 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
+from ..client.cancellation import is_cancelling
 from ..client.errors import ErrorCode, FatalError, IllegalStateError
 from ..client.threads import call_for, current_caller
 
@@ -50,7 +51,9 @@ class Registration:
 
     close: Callable[[], Awaitable[object]]
     is_open: Callable[[], bool]
-    """Returns whether the client was not closed yet, and no call has begun to close it."""
+    """Returns whether no call has begun to close the client."""
+    is_broker: bool = False
+    """Whether newer clients may need the client until they are closed."""
 
 
 class BackgroundLoop:
@@ -161,29 +164,47 @@ class BackgroundLoop:
                 self._loop.close()
 
     async def _close_all(self) -> None:
-        """Close the clients one after the other, newest first, because a client may need another that was started
-        before it, for example a broker. If another thread is closing a client, wait for it when it is the client's
-        turn.
+        """Close the clients, newest first, because a client may need another that was started before it.
+
+        Each client has a share of the time. When its share is over, it goes on closing, and the next client's turn
+        begins. Before a broker is closed, all clients that are still closing have another share of the time.
         """
         if left := len(self._open.keys() - self._closing.values()):
             log.warning("%d client(s) of oncelog.sync were not closed before exit: use `with`", left)
         try:
-            async with asyncio.timeout(EXIT_TIMEOUT_S):
+            async with asyncio.timeout(EXIT_TIMEOUT_S) as scope, asyncio.TaskGroup() as group:
+                deadline = scope.when()
+                assert deadline is not None
                 while self._open:
-                    newest = list(self._open)[-1]
-                    closing = [task for task, client in self._closing.items() if client is newest]
-                    if closing:
-                        await asyncio.wait(closing)
-                        continue
-                    registration = self._open.pop(newest)
-                    try:
-                        await registration.close()
-                    except (Exception, SystemExit, KeyboardInterrupt) as error:
-                        log.error("a client of oncelog.sync could not be closed: %s", error)
+                    client, registration = list(self._open.items())[-1]
+                    needing = [task for task, other in self._closing.items() if other is not client]
+                    if registration.is_broker and needing:
+                        await asyncio.wait(needing, timeout=self._share_s(deadline))
+                    share_s = self._share_s(deadline)
+                    self._open.pop(client, None)
+                    await asyncio.wait({group.create_task(self._close_at_exit(client, registration))}, timeout=share_s)
                 while self._closing:  # a thread may close a client whose start has failed
                     await asyncio.wait([*self._closing])
         except TimeoutError:
             log.warning(NOT_CLOSED, EXIT_TIMEOUT_S)
+
+    def _share_s(self, deadline: float) -> float:
+        """Return the seconds for the next client to close, so that each further client has as much time, and another
+        such time is left at the end for all that are still closing.
+        """
+        return max(deadline - self._loop.time(), 0.0) / (len(self._open) + 1)
+
+    async def _close_at_exit(self, client: object, registration: Registration) -> None:
+        """Wait for the calls that close a client. If it is still open then, close it."""
+        try:
+            while closing := [task for task, closed in self._closing.items() if closed is client]:
+                await asyncio.wait(closing)
+            if registration.is_open():
+                await self._close(client, registration.close())
+        except (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:
+            if isinstance(error, asyncio.CancelledError) and is_cancelling():  # the time is over
+                raise
+            log.error("a client of oncelog.sync could not be closed: %s", str(error) or type(error).__name__)
 
 
 class ExitedError(Exception):

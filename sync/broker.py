@@ -21,6 +21,8 @@ class Broker(Facade[AsyncBroker]):
     serve`.
     """
 
+    _is_broker = True
+
     def __init__(
         self,
         data_dir: str | PathLike[str] | None = None,

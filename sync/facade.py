@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from .background import BackgroundLoop, Registration, background_loop
 
@@ -36,6 +36,8 @@ A = TypeVar("A")
 class Facade(Generic[C]):
     """A blocking client around an asyncio client; a context manager that starts and closes the client."""
 
+    _is_broker: ClassVar[bool] = False
+
     def __init__(self, client: C) -> None:
         self._client = client
 
@@ -57,7 +59,8 @@ class Facade(Generic[C]):
 
     def _start(self, starting: Callable[[], Coroutine[Any, Any, object]]) -> None:
         self._background.run(starting)
-        self._background.opened(self, Registration(self._close_at_exit, lambda: self._client.is_open))
+        registration = Registration(self._close_at_exit, lambda: self._client.is_open, self._is_broker)
+        self._background.opened(self, registration)
 
     async def _close_at_exit(self) -> None:
         """Close the client at the interpreter's exit, if it was left open."""

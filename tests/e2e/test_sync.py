@@ -636,17 +636,41 @@ def test_exit_does_not_warn_of_a_consumer_whose_listener_failed_while_it_was_clo
     assert program.communicate(timeout=30) == ("from a listener\n", "")
 
 
-def test_exit_closes_every_client_although_a_close_exits() -> None:
+@pytest.mark.parametrize("error", ["SystemExit", "asyncio.CancelledError"])
+def test_exit_closes_every_client_although_a_close_exits(error: str) -> None:
     program = script(
         CLOSES
-        + """if True:
+        + f"""if True:
+        def fail():
+            raise {error}("from a close")
         Facade(Client(lambda: print("closed"))).__enter__()
-        Facade(Client(lambda: sys.exit("from a close"))).__enter__()
+        Facade(Client(fail)).__enter__()
         """
     )
     out, err = program.communicate(timeout=30)
     assert out == "closed\n"
     assert "could not be closed: from a close" in err
+
+
+def test_exit_closes_older_clients_while_a_newer_client_closes_and_a_broker_after_these() -> None:
+    program = script(
+        CLOSES
+        + """if True:
+        class BrokerFacade(Facade):
+            _is_broker = True
+        class ClosesAfterAnOlderClient(Client):
+            async def __aexit__(self, *error):
+                while not older.closing.is_set():
+                    await asyncio.sleep(0.01)
+                await super().__aexit__(*error)
+        older = Client(lambda: print("older"), takes_s=0)
+        BrokerFacade(Client(lambda: print("broker"), takes_s=0)).__enter__()
+        Facade(older).__enter__()
+        Facade(ClosesAfterAnOlderClient(lambda: print("newer"))).__enter__()
+        """
+    )
+    out, _ = program.communicate(timeout=30)
+    assert out == "older\nnewer\nbroker\n"
 
 
 def test_exit_waits_for_a_daemon_thread_that_closes_a_client() -> None:
