@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Generic, NamedTuple, Self, Unpack
 
@@ -60,6 +61,17 @@ class PoolStatus(NamedTuple):
 class _Idle(NamedTuple, Generic[SentK, SentV]):
     producer: Producer[SentK, SentV]
     since: float
+
+
+@dataclass(slots=True, eq=False)
+class _Work(Generic[SentK, SentV]):
+    """Work on a producer that a task of the pool does. The work leaves the producer idle, or closes it."""
+
+    run: Callable[[], Coroutine[Any, Any, None]]
+    name: str
+    producer: Producer[SentK, SentV]
+    ended: asyncio.Future[None]
+    """Done when the work has ended, or the pool is closed."""
 
 
 class TransactionalProducerPool(Generic[SentK, SentV]):
@@ -145,8 +157,8 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
         """Suffixes in use: lent, or with a producer that is being aborted, renewed or closed."""
         self._settling: set[int] = set()
         """Suffixes that were given back while their transaction is still to be aborted."""
-        self._postponed: dict[str, Producer[SentK, SentV]] = {}
-        """Producers of tasks that begin again, by the name of the task."""
+        self._not_begun: set[_Work[SentK, SentV]] = set()
+        """Work whose task has not had its first step, or was cancelled before it."""
         self._producer_config = first.config
         self._withdrawn: set[int] = set()
         self._lost: set[int] = set()
@@ -209,13 +221,16 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
             finally:
                 self._idle.clear()
                 self._loans.clear()
+                while self._not_begun:
+                    self._not_begun.pop().ended.set_result(None)
                 await self._leases.close(bound.left_s())
 
     def _producers(self) -> list[Producer[SentK, SentV]]:
-        """Return the idle and the lent producers, and end their loans, so that the lent producers cannot be used any
-        more.
+        """Return the idle and the lent producers, and those of work that has not begun. End the loans, so that the lent
+        producers cannot be used any more.
         """
-        producers = [*self._postponed.values(), *(idle.producer for idle in self._idle.values())]
+        producers = [work.producer for work in self._not_begun]
+        producers += [idle.producer for idle in self._idle.values()]
         for loan in self._loans.values():
             loan.end()
             if loan.producer is not None:
@@ -344,8 +359,8 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
         log.warning("task %r ended without giving back producer %s%d", loan.task.get_name(), self._prefix, loan.suffix)
         self._take_back(loan)
 
-    def _take_back(self, loan: Loan[SentK, SentV]) -> asyncio.Task[None] | None:
-        """End a loan at once. Return the task that aborts its open transaction, or None if no transaction is open."""
+    def _take_back(self, loan: Loan[SentK, SentV]) -> asyncio.Future[None] | None:
+        """End a loan at once. If a transaction is open, return a future that is done when it is aborted, else None."""
         if loan.over:
             return None
         loan.end()
@@ -468,35 +483,39 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
             raise IllegalStateError("the pool belongs to another event loop: make a pool for each event loop")
 
     def _spawn(
-        self, work: Callable[[], Coroutine[Any, Any, None]], name: str, producer: Producer[SentK, SentV]
-    ) -> asyncio.Task[None]:
-        """Begin a task that works on a producer.
+        self, run: Callable[[], Coroutine[Any, Any, None]], name: str, producer: Producer[SentK, SentV]
+    ) -> asyncio.Future[None]:
+        """Begin a task that works on a producer. Return a future that is done when the work has ended."""
+        work = _Work(run, name, producer, self._loop.create_future())
+        self._begin(work)
+        return work.ended
+
+    def _begin(self, work: _Work[SentK, SentV]) -> None:
+        """Begin a task that does the work.
 
         If other code cancels the task before its first step, its `finally` blocks do not run. It then begins again
         after BEGIN_AGAIN_S, unless the pool is closed meanwhile: in that case, `close` closes the producer.
         """
-        has_begun = False
+        self._not_begun.add(work)
 
         async def run() -> None:
-            nonlocal has_begun
-            has_begun = True
-            await work()
+            self._not_begun.discard(work)
+            await work.run()
 
         def ended(task: asyncio.Task[None]) -> None:
             self._task_done(task)
-            if not has_begun:
-                self._postponed[name] = producer
+            if work in self._not_begun:
                 self._loop.call_later(BEGIN_AGAIN_S, again)
+            elif not work.ended.done():
+                work.ended.set_result(None)
 
         def again() -> None:
-            del self._postponed[name]
             if self._open:
-                self._spawn(work, name, producer)
+                self._begin(work)
 
-        task = self._loop.create_task(run(), name=name)
+        task = self._loop.create_task(run(), name=work.name)
         self._tasks.add(task)
         task.add_done_callback(ended)
-        return task
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

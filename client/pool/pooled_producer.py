@@ -164,7 +164,7 @@ class PooledProducer(Generic[SentK, SentV]):
     """A transactional producer from the pool. `close` gives it back, and aborts an open transaction."""
 
     def __init__(
-        self, loan: Loan[SentK, SentV], take_back: Callable[[Loan[SentK, SentV]], asyncio.Task[None] | None]
+        self, loan: Loan[SentK, SentV], take_back: Callable[[Loan[SentK, SentV]], asyncio.Future[None] | None]
     ) -> None:
         self._loan = loan
         self._take_back = take_back

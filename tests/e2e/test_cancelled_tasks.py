@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from oncelog import Consumer, Delivery, Producer, RebalanceListener, TopicPartition, TransactionalProducerPool
 from oncelog.client.errors import KafkaTimeoutError
+from oncelog.client.pool.pooled_producer import PooledTransaction
+from oncelog.client.shared_task import BEGIN_AGAIN_S
+from oncelog.protocol.messages.end_txn import EndTxnRequest
 from support.proxy import FaultProxy
 from support.reading import make_topic, values
 
@@ -29,6 +32,13 @@ async def turns(count: int) -> None:
 def cancel_all_except(*kept: asyncio.Task[Any]) -> None:
     for task in asyncio.all_tasks() - {asyncio.current_task(), *kept}:
         task.cancel()
+
+
+async def none_is_left(before: set[asyncio.Task[Any]]) -> None:
+    """Wait until the tasks are those of `before`."""
+    async with asyncio.timeout(WAIT_S):
+        while asyncio.all_tasks() - before:
+            await asyncio.sleep(0.01)
 
 
 def is_running(name: str) -> bool:
@@ -311,6 +321,62 @@ async def test_a_pool_that_closes_closes_a_producer_whose_abort_was_cancelled(
     before = asyncio.all_tasks()
     async with pool_of_one(bootstrap, fresh_name) as pool, asyncio.timeout(WAIT_S):
         await give_back_and_cancel_the_abort(pool, topic)
-    async with asyncio.timeout(WAIT_S):
-        while asyncio.all_tasks() - before:
-            await asyncio.sleep(0.01)
+    await none_is_left(before)
+
+
+async def test_a_pool_that_takes_long_to_close_closes_a_producer_whose_abort_was_cancelled(
+    bootstrap: str, fresh_name: Fresh
+) -> None:
+    topic = make_topic(bootstrap, fresh_name("topic"))
+    async with FaultProxy(bootstrap) as proxy, asyncio.timeout(WAIT_S):
+        before = asyncio.all_tasks()
+        settings: dict[str, Any] = {"prefix": fresh_name("pool"), "size": 2, "exclusive": True}
+        pool = TransactionalProducerPool(bootstrap_servers=proxy.address, **settings)
+        await pool.start()
+        await give_back_and_cancel_the_abort(pool, topic)
+        producer = await pool.take()
+        transaction = await producer.transaction().__aenter__()
+        await transaction.send(topic, b"aborted")
+        proxy.hold(EndTxnRequest, 3 * BEGIN_AGAIN_S, times=1)
+        producer.give_back()
+        await pool.close()
+        await none_is_left(before)
+
+
+async def test_a_pool_whose_close_is_cancelled_with_the_tasks_that_have_producers_closes_these(
+    bootstrap: str, fresh_name: Fresh
+) -> None:
+    before = asyncio.all_tasks()
+    settings: dict[str, Any] = {"prefix": fresh_name("pool"), "size": 2, "exclusive": True}
+    pool = TransactionalProducerPool(bootstrap_servers=bootstrap, **settings)
+    await pool.start()
+
+    begun: list[PooledTransaction[Any, Any]] = []
+
+    async def use() -> None:
+        async with pool.producer() as producer:
+            begun.append(await producer.transaction().__aenter__())
+            await asyncio.Event().wait()
+
+    users = [asyncio.create_task(use()) for _ in range(2)]
+    while len(begun) < 2:
+        await asyncio.sleep(0.01)
+    closing = asyncio.create_task(pool.close())
+    await turns(1)
+    for task in (*users, closing):
+        task.cancel()
+    await asyncio.gather(closing, *users, return_exceptions=True)
+    await none_is_left(before)
+
+
+async def test_the_close_of_a_producer_of_a_pool_waits_although_the_abort_was_cancelled(
+    bootstrap: str, fresh_name: Fresh
+) -> None:
+    async with pool_of_one(bootstrap, fresh_name) as pool, asyncio.timeout(WAIT_S):
+        producer = await pool.take()
+        await producer.transaction().__aenter__()
+        closing = asyncio.create_task(producer.close())
+        await turns(1)
+        cancel_all_except(closing)
+        await closing
+        assert pool.status.idle == 1
