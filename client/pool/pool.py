@@ -464,11 +464,9 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
             await idle.producer.init_transactions()
         except KafkaError as error:
             log.warning("%s%d could not be renewed; its next use makes a new producer: %s", self._prefix, suffix, error)
-            await _close(idle.producer, 0.0)
-            self._done_with(suffix)
+            await self._close_unused(suffix, idle.producer)
         except BaseException:
-            await _close(idle.producer, 0.0)
-            self._done_with(suffix)
+            await self._close_unused(suffix, idle.producer)
             raise
         else:
             await self._settle(suffix, idle.producer)

@@ -14,6 +14,7 @@ from oncelog.client.errors import KafkaTimeoutError
 from oncelog.client.pool.pooled_producer import PooledTransaction
 from oncelog.client.shared_task import BEGIN_AGAIN_S
 from oncelog.protocol.messages.end_txn import EndTxnRequest
+from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from support.proxy import FaultProxy
 from support.reading import make_topic, values
 
@@ -380,3 +381,18 @@ async def test_the_close_of_a_producer_of_a_pool_waits_although_the_abort_was_ca
         cancel_all_except(closing)
         await closing
         assert pool.status.idle == 1
+
+
+async def test_a_pool_lends_an_id_again_whose_renewal_was_cancelled_twice(bootstrap: str, fresh_name: Fresh) -> None:
+    async with FaultProxy(bootstrap) as proxy, asyncio.timeout(WAIT_S):
+        settings: dict[str, Any] = {"prefix": fresh_name("pool"), "size": 1, "exclusive": True, "renew_after_s": 0.1}
+        async with TransactionalProducerPool(bootstrap_servers=proxy.address, **settings) as pool:
+            await (await pool.take()).close()
+            proxy.hold(InitProducerIdRequest, 1.0, times=1)
+            while pool.status.idle:
+                await asyncio.sleep(0.01)
+            while renewing := [task for task in asyncio.all_tasks() if task.get_name().startswith("renew idle")]:
+                for task in renewing:
+                    task.cancel()
+                await turns(1)
+            await (await pool.take()).close()
