@@ -395,22 +395,24 @@ class Connection(asyncio.BufferedProtocol):
         """Begin a new login, and hold all requests back until it has succeeded."""
         if self._transport is None:
             raise self._network_error()
+        if self._login is not None:
+            return  # it has ended just now, and the session is about to expire again
         self._login_due = math.inf
         self._held = self._held or []
-        self._login = asyncio.create_task(self._log_in_again(), name=f"new login at {self.address}")
+        self._login = asyncio.create_task(self._log_in(), name=f"new login at {self.address}")
+        # Not a part of the task: other code may cancel the task before its first step.
+        self._login.add_done_callback(self._login_ended)
 
-    async def _log_in_again(self) -> None:
-        try:
-            await self._log_in()
-        except (Exception, asyncio.CancelledError) as error:
-            # If the error persists, the next attempt to connect raises it to the callers.
-            if not isinstance(error, KafkaError | asyncio.CancelledError):
-                log.exception("the new login at %s failed", self.address)
-            self._login = None
-            self.close(f"the login could not be renewed: {str(error) or type(error).__name__}")
-            return
+    def _login_ended(self, task: asyncio.Task[None]) -> None:
         self._login = None
-        self._write_held()
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None:
+            self._write_held()
+            return
+        # If the error persists, the next attempt to connect raises it to the callers.
+        if isinstance(error, Exception) and not isinstance(error, KafkaError):
+            log.error("the new login at %s failed", self.address, exc_info=error)
+        self.close(f"the login could not be renewed: {str(error) or type(error).__name__}")
 
     # -- quotas
 

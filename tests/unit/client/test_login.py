@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import time
 from typing import Any
 
 import pytest
@@ -19,10 +21,10 @@ from oncelog import (
 from oncelog.client.config import ClientConfig
 from oncelog.client.connection import Connection, ConnectionOptions
 from oncelog.client.errors import NetworkError
-from oncelog.client.login.mechanisms import Mechanism, Plain, Scram
+from oncelog.client.login.mechanisms import Ask, Mechanism, Plain, Scram
 from oncelog.client.login.settings import login_of
 from oncelog.protocol.errors import ErrorCode
-from oncelog.protocol.messages.metadata import MetadataRequest
+from oncelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from oncelog.protocol.messages.produce import ProduceRequest
 from support.sasl_broker import SaslBroker
 
@@ -251,6 +253,68 @@ async def test_a_new_login_that_fails_closes_the_connection() -> None:
         assert connection.is_closed
         with pytest.raises(NetworkError):
             connection.send(MetadataRequest())
+
+
+async def test_a_new_login_that_is_cancelled_before_it_begins_closes_the_connection() -> None:
+    async with SaslBroker(USERS) as broker:
+        connection = await expired(broker)
+        waiting = connection.send(MetadataRequest())
+        for task in asyncio.all_tasks():
+            if task.get_name().startswith("new login"):
+                task.cancel()
+        with pytest.raises(NetworkError, match=r"could not be renewed: CancelledError"):
+            await waiting
+        assert connection.is_closed
+
+
+async def test_a_request_while_a_new_login_ends_is_answered_although_the_session_is_about_to_expire_again() -> None:
+    async with SaslBroker(USERS, lifetimes_ms=[60_000, 1, 0]) as broker:
+        connection = await expired(broker)
+        first = connection.send(MetadataRequest())
+        later: list[asyncio.Future[MetadataResponse]] = []
+
+        def send_late(_: asyncio.Task[None]) -> None:
+            time.sleep(0.002)  # the session of 1 ms expires
+            later.append(connection.send(MetadataRequest()))
+
+        assert connection._login is not None
+        connection._login.add_done_callback(send_late)
+        await first
+        await asyncio.gather(*later)
+        assert len(later) == 1
+        await closed(connection)
+
+
+class ExitsAtTheSecondLogin:
+    """PLAIN, but the second login raises SystemExit, as a function of the program that provides a token may do."""
+
+    name, remedy = "PLAIN", ""
+
+    def __init__(self) -> None:
+        self._has_logged_in = False
+
+    async def authenticate(self, ask: Ask) -> None:
+        if self._has_logged_in:
+            raise SystemExit
+        self._has_logged_in = True
+        await Plain("alice", SECRET).authenticate(ask)
+
+
+def test_a_new_login_that_exits_closes_the_connection() -> None:
+    async def renew() -> None:
+        async with SaslBroker(USERS) as broker:
+            connection = await opened(broker, ExitsAtTheSecondLogin())
+            connection._login_due = 0.0
+            with pytest.raises(NetworkError, match=r"could not be renewed: SystemExit"):
+                await connection.send(MetadataRequest())
+            assert connection.is_closed
+
+    loop = asyncio.new_event_loop()
+    with contextlib.closing(loop):
+        renewing = loop.create_task(renew())
+        with pytest.raises(SystemExit):
+            loop.run_until_complete(renewing)
+        loop.run_until_complete(renewing)
 
 
 async def test_records_fail_at_once_when_the_password_has_changed() -> None:
