@@ -240,7 +240,8 @@ class RecordPlacement:
         if look_up is None or look_up.task is not task:
             return  # another look-up has taken its place
         del self._learning[topic]
-        if task.cancelled():
+        # SystemExit in a function of the program also ends a look-up, and the event loop may go on.
+        if task.cancelled() or not isinstance(task.exception(), Exception | None):
             asyncio.get_running_loop().call_later(BEGIN_AGAIN_S, self._learn_again, topic)
 
     def _learn_again(self, topic: str) -> None:

@@ -7,13 +7,13 @@ import base64
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
-from oncelog import Admin, AuthenticationError, ConfigError, NetworkError
+from oncelog import Admin, AuthenticationError, ConfigError, NetworkError, Producer
 from oncelog.client.config import ClientConfig
 from oncelog.client.login.settings import login_of
 from oncelog.client.login.tokens import ClientCredentials, Token, TokenSource, provided
@@ -258,3 +258,31 @@ def test_settings_that_cannot_be_are_named(settings: dict[str, Any], key: str, w
         login_of(ClientConfig.of({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", **settings}))
     assert caught.value.key == key
     assert SECRET not in str(caught.value)
+
+
+def test_a_record_that_waits_for_its_topic_is_sent_although_a_function_for_tokens_exits() -> None:
+    exits: list[SystemExit] = []
+
+    async def provider() -> tuple[str, float]:
+        if exits:
+            raise exits.pop()
+        return "token", 0.001
+
+    async def send() -> None:
+        async with SaslBroker({}, mechanisms=["OAUTHBEARER"]) as broker:
+            settings = settings_of(broker, enable_idempotence=False, acks=0, linger_ms=0)
+            async with Producer(settings, sasl_oauth_token_provider=provider) as producer:
+                broker.disconnect()
+                exits.append(SystemExit())
+                delivery = producer.send("orders", b"1")
+                async with asyncio.timeout(10):
+                    await delivery
+
+    loop = asyncio.new_event_loop()
+    with closing(loop):
+        sending = loop.create_task(send())
+        while not sending.done():  # each task that waits for the connection raises SystemExit
+            with suppress(SystemExit):
+                loop.run_until_complete(sending)
+    sending.result()
+    assert not exits
