@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import os
 import re
@@ -10,6 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from ...errors import ConnectError
+
+_WRONG_SETTING: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
+"""The errors that probably mean that the setting directory is wrong."""
 
 _LIKE_AN_ESCAPE: Final = re.compile(r"\\(?=x(?:5c|[89a-f][0-9a-f]))")
 
@@ -36,14 +40,14 @@ class Listed(NamedTuple):
 class Listing(NamedTuple):
     """The matching files of a directory.
 
-    `unlisted` says why each file or subdirectory that is missing cannot be accessed now.
+    `unlisted` says why each file or directory that is missing cannot be accessed now.
     """
 
     files: list[Listed]
     unlisted: dict[str, str]
 
     def hides(self, path: str) -> bool:
-        """Return whether a path is `unlisted`, or in a subdirectory that is."""
+        """Return whether a path is `unlisted`, or in a directory that is."""
         return any(path == each or path.startswith(os.path.join(each, "")) for each in self.unlisted)
 
 
@@ -56,15 +60,23 @@ def path_text(path: str) -> str:
     return escaped.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def listed(directory: str, include: Sequence[str], exclude: Sequence[str], recursive: bool) -> Listing:
-    """Return the matching files. Raises ConnectError if the directory itself cannot be listed."""
+def listed(
+    directory: str, include: Sequence[str], exclude: Sequence[str], recursive: bool, *, is_first: bool
+) -> Listing:
+    """Return the matching files. If the directory itself cannot be listed, it is `unlisted`.
+
+    Raises ConnectError if this is the first listing, and the directory does not exist or the worker may not list it.
+    """
+    found = Listing([], {})
     try:
         entries = _entries(directory)
     except OSError as error:
-        raise ConnectError(
-            f"directory {path_text(directory)} cannot be listed: {error.strerror}; check the setting directory"
-        ) from error
-    found = Listing([], {})
+        if is_first and error.errno in _WRONG_SETTING:
+            raise ConnectError(
+                f"directory {path_text(directory)} cannot be listed: {error.strerror}; check the setting directory"
+            ) from error
+        found.unlisted[directory] = error.strerror or str(error)
+        return found
     for path in _paths(entries, recursive, found.unlisted):
         name = path_text(os.path.relpath(path, directory))
         if not _matches(name, include) or _matches(name, exclude):

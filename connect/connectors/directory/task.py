@@ -40,6 +40,8 @@ class DirectorySourceTask(SourceTask):
         self._turns = deque([self._plain, self._compressed])
         """Both queues, in the order of their turns."""
         self._scan_at = 0.0
+        self._was_listed = False
+        """Whether the directory has been listed."""
 
     async def start(self, config: Mapping[str, str]) -> None:
         """Read the settings and the numbers of known files; the first poll looks for files."""
@@ -67,7 +69,9 @@ class DirectorySourceTask(SourceTask):
         assert self._files is not None
         wait_s = self._scan_at - time.monotonic()
         if wait_s <= 0:  # also while files are ready: they may change, and others may get new lines
-            ready = self._files.update(listed(self._directory, *self._patterns))
+            listing = listed(self._directory, *self._patterns, is_first=not self._was_listed)
+            self._was_listed |= self._directory not in listing.unlisted
+            ready = self._files.update(listing)
             _renew(self._plain, [file for file in ready if not file.compressed])
             _renew(self._compressed, [file for file in ready if file.compressed])
             self._scan_at = time.monotonic() + self._interval_s

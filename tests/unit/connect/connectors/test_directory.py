@@ -721,6 +721,34 @@ async def test_a_subdirectory_that_cannot_be_listed_does_not_stop_the_others(
     assert warnings == (1 if error == errno.EACCES else 0)
 
 
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOENT, errno.EIO])
+async def test_a_directory_that_cannot_be_listed_for_a_while_is_read_afterwards(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: int
+) -> None:
+    path, denied = logs / "a.log", denying(monkeypatch, os, "scandir", error)
+    path.write_text("".join(f"{number}\n" for number in range(6)))
+    async with await source(logs, batch_size="2").task() as task:
+        assert await polled(task, 2, more=0) == ["0", "1"]
+        denied.add(str(logs))
+        await polled(task, 0, more=20)
+        append(path, "new\n")
+        denied.clear()
+        assert (await polled(task, 1, more=10))[-1] == "new"
+    assert caplog.text.count(f"{logs} cannot be accessed, and is tried again: {os.strerror(error)}") == 1
+
+
+async def test_a_first_listing_without_a_free_descriptor_is_tried_again(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denied = denying(monkeypatch, os, "scandir", errno.EMFILE)
+    (logs / "a.log").write_text("1\n")
+    denied.add(str(logs))
+    async with await source(logs).task() as task:
+        assert await polled(task, 0) == []
+        denied.clear()
+        assert await polled(task, 1) == ["1"]
+
+
 async def test_a_file_in_a_subdirectory_that_cannot_be_listed_stays_known(
     logs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
