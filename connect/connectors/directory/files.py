@@ -27,6 +27,7 @@ that were written between the last read and a truncation exist only in the copy.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -158,17 +159,14 @@ class Files:
         self._devices: set[int] = set()
         """The devices of the files in the current listing."""
         self._unlisted: set[str] = set()
-        """The files and subdirectories that could not be accessed the last time."""
+        """The files and directories that could not be accessed the last time."""
 
     def update(self, listing: Listing) -> list[File]:
         """Process the current listing of the directory. Return the files that may have new lines, the oldest first.
 
         Files that the listing hides are not read meanwhile. They are not treated as gone.
         """
-        for path, reason in listing.unlisted.items():
-            if path not in self._unlisted:
-                log.warning("%s cannot be accessed, and is tried again: %s", path_text(path), reason)
-        self._unlisted = set(listing.unlisted)
+        self._warn_of_unlisted(listing.unlisted)
         there = {each.id: each for each in listing.files}
         for identity, file in list(self.known.items()):
             now = there.get(identity)
@@ -225,6 +223,18 @@ class Files:
         """Close all open files."""
         for file in self.known.values():
             file.close()
+
+    def _warn_of_unlisted(self, unlisted: Mapping[str, str]) -> None:
+        """Log one warning for all paths in the same directory that cannot be accessed now for the same reason."""
+        groups: dict[tuple[str, str], list[str]] = {}
+        for path, reason in unlisted.items():
+            if path not in self._unlisted:
+                groups.setdefault((os.path.dirname(path), reason), []).append(path)
+        for (directory, reason), (path, *others) in groups.items():
+            more = f" and {len(others)} more in {path_text(directory)}" if others else ""
+            verb = "are" if others else "is"
+            log.warning("%s%s cannot be accessed, and %s tried again: %s", path_text(path), more, verb, reason)
+        self._unlisted = set(unlisted)
 
     def _vanished(self, file: File) -> None:
         file.gone = True

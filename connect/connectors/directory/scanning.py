@@ -48,7 +48,12 @@ class Listing(NamedTuple):
 
     def hides(self, path: str) -> bool:
         """Return whether a path is `unlisted`, or in a directory that is."""
-        return any(path == each or path.startswith(os.path.join(each, "")) for each in self.unlisted)
+        while path not in self.unlisted:
+            parent = os.path.dirname(path)
+            if parent == path:
+                return False
+            path = parent
+        return True
 
 
 def path_text(path: str) -> str:

@@ -6,7 +6,7 @@ import errno
 import gzip
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 from oncelog.connect import ConnectError, SourceRecord
 from oncelog.connect.connectors.directory.connector import DirectorySourceConnector
 from oncelog.connect.connectors.directory.lines import LineFile
+from oncelog.connect.connectors.directory.scanning import Listing
 from support.source_tasks import RunningTask, Source
 
 
@@ -787,6 +788,39 @@ async def test_a_file_whose_status_cannot_be_read_stays_known_with_a_warning(
         denied.clear()
         assert await polled(task, 1, more=10) == ["new"]
     assert caplog.text.count(f"{path} cannot be accessed, and is tried again: {os.strerror(error)}") == 1
+
+
+async def test_files_that_cannot_be_accessed_for_the_same_reason_have_one_warning_per_directory(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = SimpleNamespace(**vars(os))
+    monkeypatch.setattr("oncelog.connect.connectors.directory.scanning.os", calls)
+    denied = denying(monkeypatch, calls, "stat", errno.EACCES)
+    for name in "ab":
+        (logs / name).mkdir()
+        for number in range(20):
+            (logs / name / f"{number}.log").write_text(f"{name} {number}\n")
+    async with await source(logs, recursive="true").task() as task:
+        await polled(task, 40)
+        denied.update(str(path) for path in logs.glob("?/*.log"))
+        await polled(task, 0, more=10)
+    warnings = [record.message for record in caplog.records if "cannot be accessed" in record.message]
+    assert warnings == [
+        f"{logs / name / '0.log'} and 19 more in {logs / name} cannot be accessed, and are tried again: "
+        "Permission denied"
+        for name in "ab"
+    ]
+
+
+def test_a_file_is_hidden_by_any_directory_above_it_without_a_search_through_all_hidden_paths() -> None:
+    class Unlisted(dict[str, str]):
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError("the time would grow with the square of the number of hidden files")
+
+    listing = Listing([], Unlisted({"/logs/a": "", "/logs/b/x.log": "", "top": ""}))
+    hidden = ["/logs/a", "/logs/a/x.log", "/logs/a/b/x.log", "/logs/b/x.log", "top/x.log"]
+    shown = ["/logs/ab", "/logs/b/y.log", "/logs", "/x.log", "x.log"]
+    assert [path for path in [*hidden, *shown] if listing.hides(path)] == hidden
 
 
 @pytest.mark.parametrize("name", ["a.log", "a.gz"])
