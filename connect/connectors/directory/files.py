@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .lines import IncompleteFileError, LineFile, is_compressed
+from .lines import FileNotReadyError, IncompleteFileError, LineFile, UnreadableFileError, is_compressed
 from .scanning import FileId, Listed, Listing, path_text
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,8 @@ class Entry:
     def is_before(self, file: LineFile) -> bool:
         """Return whether a file contains the last line that was read, at the same position.
 
-        If nothing has been read yet, return whether the file begins with the entry's first line.
+        If nothing has been read yet, return whether the file begins with the entry's first line. Raises
+        UnreadableFileError.
         """
         try:
             if self.position == 0:
@@ -109,8 +110,10 @@ class File:
     """Whether the file may have lines that have not been read."""
     handle: LineFile | None = None
     gone: bool = False
-    unreadable: bool = False
+    unopened: bool = False
     """Whether the last attempt to open the file has failed. Only the first of several such attempts is logged."""
+    unreadable: bool = False
+    """The same for attempts to read the open file."""
     cut_off: tuple[int, int] | None = None
     """The size and modification time of a gz file that ended too early; _NEVER once a warning has been logged."""
     copy_of: tuple[File, int, int] | None = None
@@ -212,6 +215,16 @@ class Files:
         if file.cut_off != _NEVER:
             file.cut_off = stamp
 
+    def unreadable(self, file: File, reason: str) -> None:
+        """Record that an open file cannot be read now. It is examined again after the next listing.
+
+        A warning is logged once, until lines of the file have been read.
+        """
+        file.stamp = _NEVER
+        if not file.unreadable:
+            file.unreadable = True
+            _warn_unreadable(file, reason)
+
     def drop(self, file: File) -> None:
         """Stop tracking a file that is gone and was read to its end."""
         file.close()
@@ -242,12 +255,15 @@ class Files:
             self.drop(file)
 
     def _is_intact(self, file: File, entry: Entry) -> bool | None:
-        """Return whether a file still has its entry's last line; None if the file cannot be opened now."""
+        """Return whether a file still has its entry's last line; None if the file cannot be read now."""
         opened = self._look(file)
         if opened is None:
             return None
         try:
             return entry.is_before(opened)
+        except UnreadableFileError as error:
+            self.unreadable(file, str(error))
+            return None
         finally:
             opened.close()
 
@@ -274,6 +290,9 @@ class Files:
                 continue
             try:
                 fingerprint = opened.fingerprint()
+            except UnreadableFileError as error:
+                self.unreadable(file, str(error))
+                continue
             except IncompleteFileError:
                 self.cut_off(file, file.stamp)
                 file.stamp = _NEVER
@@ -302,6 +321,9 @@ class Files:
         try:
             free = group if method == self._by_content else [each for each in group if each not in self._owners]
             entry = method(file, opened, free)
+        except UnreadableFileError as error:
+            self.unreadable(file, str(error))
+            return True
         except IncompleteFileError:
             self.cut_off(file, file.stamp)
             return False
@@ -344,7 +366,7 @@ class Files:
         return Entry({})
 
     def _may_be_copy(self, file: File, entry: Entry, opened: LineFile) -> bool:
-        """Return whether a file is a copy of the entry's file, or may be one because this file cannot be opened now.
+        """Return whether a file is a copy of the entry's file, or may be one because this file cannot be read now.
 
         The next listing shows whether the entry's file was deleted or renamed.
         """
@@ -359,7 +381,7 @@ class Files:
         return file.copy_of is not None or self._is_intact(owner, entry) is not True
 
     def _equal(self, owner: File, copy: LineFile) -> bool | None:
-        """Return whether one file is the beginning of the other; None if the owner cannot be opened now."""
+        """Return whether one file is the beginning of the other; None if the owner cannot be read now."""
         original = self._look(owner)
         if original is None:
             return None
@@ -374,6 +396,12 @@ class Files:
                 if left[:size] != right[:size]:
                     return False
                 left, right = left[size:], right[size:]
+        except FileNotReadyError as error:
+            if error.file is copy:
+                raise
+            if isinstance(error, UnreadableFileError):
+                self.unreadable(owner, str(error))
+            return None
         finally:
             original.close()
 
@@ -404,16 +432,23 @@ class Files:
             opened = LineFile(file.path, self._max_line_bytes)
         except OSError as error:
             file.stamp = _NEVER
-            if not isinstance(error, FileNotFoundError) and not file.unreadable:
-                file.unreadable = True
-                log.warning("%s cannot be read, and is tried again: %s", path_text(file.path), error.strerror)
+            if not isinstance(error, FileNotFoundError) and not file.unopened:
+                file.unopened = True
+                _warn_unreadable(file, error.strerror or str(error))
             return None
-        file.unreadable = False
-        if opened.id() == file.id:
-            return opened
+        file.unopened = False
+        try:
+            if opened.id() == file.id:
+                return opened
+            file.stamp = _NEVER
+        except UnreadableFileError as error:
+            self.unreadable(file, str(error))
         opened.close()
-        file.stamp = _NEVER
         return None
+
+
+def _warn_unreadable(file: File, reason: str) -> None:
+    log.warning("%s cannot be read, and is tried again: %s", path_text(file.path), reason)
 
 
 def _by_id(file: File, opened: LineFile, free: list[Entry]) -> Entry | None:

@@ -20,7 +20,19 @@ from .scanning import FileId, path_text
 _CHUNK: Final = 1 << 18
 
 
-class IncompleteFileError(Exception):
+class FileNotReadyError(Exception):
+    """Raised if an open file cannot be read now. `file` is this file."""
+
+    def __init__(self, file: LineFile, reason: str) -> None:
+        super().__init__(reason)
+        self.file = file
+
+
+class UnreadableFileError(FileNotReadyError):
+    """Raised if the operating system cannot read a file. The text is the reason."""
+
+
+class IncompleteFileError(FileNotReadyError):
     """Raised while a gz file is still being written."""
 
 
@@ -32,7 +44,7 @@ class LineFile:
     """
 
     def __init__(self, path: str, max_line_bytes: int) -> None:
-        """Open the file. Raises OSError."""
+        """Open the file. Raises OSError if it cannot be opened."""
         self._name = path_text(path)
         self._max = max_line_bytes
         self.compressed = is_compressed(path)
@@ -46,13 +58,13 @@ class LineFile:
         self.ended = False
 
     def id(self) -> FileId:
-        """Return the identity of the open file."""
-        status = os.fstat(self._raw.fileno())
+        """Return the identity of the open file. Raises UnreadableFileError."""
+        status = self._status()
         return FileId(status.st_dev, status.st_ino)
 
     def stamp(self) -> tuple[int, int]:
-        """Return the current size in bytes, and the modification time in ns."""
-        status = os.fstat(self._raw.fileno())
+        """Return the current size in bytes, and the modification time in ns. Raises UnreadableFileError."""
+        status = self._status()
         return status.st_size, status.st_mtime_ns
 
     def close(self) -> None:
@@ -63,8 +75,7 @@ class LineFile:
         """Return up to `limit` complete lines from a position, including their line ends.
 
         Returns fewer lines once they have BATCH_BYTES in total, or if the next line is too long. The last line of a
-        complete gz file needs no line end. Raises ConnectError if the first line is too long, and IncompleteFileError
-        for a gz file that is still being written.
+        complete gz file needs no line end. Raises ConnectError if the first line is too long, and FileNotReadyError.
         """
         self._seek(position)
         lines: list[bytes] = []
@@ -88,15 +99,12 @@ class LineFile:
         return lines
 
     def fingerprint(self) -> str | None:
-        """Return a hash of the first line; None while the line is incomplete."""
+        """Return a hash of the first line; None while the line is incomplete. Raises FileNotReadyError."""
         lines = self.lines(0, 1)
         return hashlib.sha256(lines[0]).hexdigest()[:32] if lines else None
 
     def has(self, position: int, line_bytes: int, crc: int) -> bool:
-        """Return whether a line with this length and CRC now ends at the position.
-
-        Raises IncompleteFileError for a gz file that is still being written.
-        """
+        """Return whether a line with this length and CRC now ends at the position. Raises FileNotReadyError."""
         start = position - line_bytes
         if self.compressed:
             self._seek(start)
@@ -104,18 +112,20 @@ class LineFile:
                 self._splitter.feed(data)
             line = self._splitter.peek()[:line_bytes]
         else:
-            line = os.pread(self._raw.fileno(), line_bytes, start)
+            with self._errors_mapped():
+                line = os.pread(self._raw.fileno(), line_bytes, start)
         return len(line) == line_bytes and zlib.crc32(line) == crc
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the content in chunks from the start.
-
-        Raises IncompleteFileError for a gz file that is still being written.
-        """
+        """Yield the content in chunks from the start. Raises FileNotReadyError."""
         self._seek(0)
         while data := self._splitter.take() or self._read():
             self._at += len(data)
             yield data
+
+    def _status(self) -> os.stat_result:
+        with self._errors_mapped():
+            return os.fstat(self._raw.fileno())
 
     def _next(self) -> bytes | None:
         """Return the next line, or None if the file ends before the end of a line."""
@@ -136,27 +146,29 @@ class LineFile:
                     return
             self._splitter.feed(data[position - self._at :])
         else:
-            with self._gz_errors():
+            with self._errors_mapped():
                 self._file.seek(position)
             self.complete = False
         self._at = position
 
     def _read(self) -> bytes:
-        with self._gz_errors():
+        with self._errors_mapped():
             data = self._file.read1(_CHUNK) if isinstance(self._file, gzip.GzipFile) else self._file.read(_CHUNK)
         self.complete = self.compressed and not data
         return bytes(data)
 
     @contextmanager
-    def _gz_errors(self) -> Iterator[None]:
+    def _errors_mapped(self) -> Iterator[None]:
         try:
             yield
         except EOFError:
-            raise IncompleteFileError from None
+            raise IncompleteFileError(self, "the gz file ends too early") from None
         except (gzip.BadGzipFile, zlib.error) as error:
             raise ConnectError(
                 f"{self._name} is damaged: {error}. Replace the file, or exclude it (setting exclude)"
             ) from error
+        except OSError as error:
+            raise UnreadableFileError(self, error.strerror or str(error)) from error
 
 
 def is_compressed(path: str) -> bool:

@@ -17,7 +17,7 @@ from ...api.records import Header, SourceRecord
 from ...api.task import SourceTask
 from ...data.schema import STRING
 from .files import File, Files
-from .lines import IncompleteFileError
+from .lines import IncompleteFileError, UnreadableFileError
 from .scanning import listed
 from .settings import SETTINGS
 
@@ -96,11 +96,17 @@ class DirectorySourceTask(SourceTask):
         opened, entry = self._files.open(file), file.entry
         if opened is None or entry is None:
             return []
-        stamp = opened.stamp()
         try:
+            stamp = opened.stamp()
             lines = opened.lines(entry.position, self._batch_size)
             # After the read, so that a truncation during the read is noticed.
             intact = opened.stamp() == file.stamp or entry.is_before(opened)
+            file.unreadable = False
+        except UnreadableFileError as error:
+            self._files.unreadable(file, str(error))
+            file.close()
+            file.more = False
+            return []
         except IncompleteFileError:
             self._files.cut_off(file, stamp)
             intact = False

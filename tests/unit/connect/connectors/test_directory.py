@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import io
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -53,6 +54,29 @@ def denying(monkeypatch: pytest.MonkeyPatch, owner: Any, function: str, error: i
 
     monkeypatch.setattr(owner, function, call)
     return denied
+
+
+def failing_reads(monkeypatch: pytest.MonkeyPatch, function: str, error: int) -> set[str]:
+    """Let read, pread or fstat of an open file fail for the paths in the set that is returned, which is empty first."""
+    failing, calls = set[str](), SimpleNamespace(**vars(os))
+
+    class File(io.FileIO):
+        def read(self, size: int | None = -1, /) -> Any:
+            if function == "read" and self.name in failing:
+                raise OSError(error, os.strerror(error))
+            return super().read(-1 if size is None else size)
+
+    def call(file: int, *arguments: Any) -> Any:
+        if os.readlink(f"/proc/self/fd/{file}") in failing:
+            raise OSError(error, os.strerror(error))
+        return getattr(os, function)(file, *arguments)
+
+    if function != "read":
+        setattr(calls, function, call)
+    module = "oncelog.connect.connectors.directory.lines"
+    monkeypatch.setattr(f"{module}.os", calls)
+    monkeypatch.setattr(f"{module}.open", lambda path, *_, **__: File(path), raising=False)
+    return failing
 
 
 async def polled(task: RunningTask, count: int, more: int = 4) -> list[str]:
@@ -695,6 +719,71 @@ async def test_a_file_that_cannot_be_opened_for_a_while_does_not_stop_the_others
         assert caplog.text.count("a.log cannot be read, and is tried again: Permission denied") == 1
         denied.clear()
         assert await polled(task, 1) == (["a2"] if recognised else ["a1", "a2"])
+
+
+async def test_a_new_file_whose_reads_fail_does_not_stop_the_others(
+    logs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, other = logs / "a.log", logs / "b.log"
+    path.symlink_to("/proc/self/mem")  # a regular file whose first byte cannot be read
+    other.write_text("b1\n")
+    async with await source(logs).task() as task:
+        assert await polled(task, 1, more=10) == ["b1"]
+        path.unlink()
+        path.write_text("a1\n")
+        append(other, "b2\n")
+        assert sorted(await polled(task, 2)) == ["a1", "b2"]
+    assert caplog.text.count("a.log cannot be read, and is tried again: Input/output error") == 1
+
+
+@pytest.mark.parametrize("max_open", ["1", "100"], ids=["closed", "open"])
+@pytest.mark.parametrize("error", [errno.EIO, errno.ESTALE])
+@pytest.mark.parametrize("function", ["read", "pread", "fstat"])
+async def test_a_file_whose_reads_fail_for_a_while_does_not_stop_the_others(
+    logs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    function: str,
+    error: int,
+    max_open: str,
+) -> None:
+    path, other, failing = logs / "a.log", logs / "b.log", failing_reads(monkeypatch, function, error)
+    path.write_text("a1\n")
+    other.write_text("b1\n")
+    async with await source(logs, max_open_files=max_open).task() as task:
+        assert sorted(await polled(task, 2)) == ["a1", "b1"]
+        for number in (2, 3):
+            failing.add(str(path))
+            append(path, f"a{number}\n")
+            append(other, f"b{number}\n")
+            assert await polled(task, 1, more=20) == [f"b{number}"]
+            assert caplog.text.count(f"a.log cannot be read, and is tried again: {os.strerror(error)}") == number - 1
+            failing.clear()
+            assert await polled(task, 1) == [f"a{number}"]
+
+
+@pytest.mark.parametrize("function", ["read", "fstat"])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+async def test_a_file_that_may_be_a_copy_waits_until_its_original_and_itself_can_be_read(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, function: str, suffix: str
+) -> None:
+    path, copy = logs / "app.log", logs / f"app.log.1{suffix}"
+    failing = failing_reads(monkeypatch, function, errno.EIO)
+    path.write_text("1\n2\n")
+    async with await source(logs).task() as task:
+        assert await polled(task, 2) == ["1", "2"]
+        failing.add(str(path))
+        copy.write_bytes(gzip.compress(b"1\n2\n") if suffix else b"1\n2\n")
+        assert await polled(task, 0, more=10) == []
+        failing.add(str(copy))
+        failing.remove(str(path))
+        assert await polled(task, 0, more=10) == []
+        failing.clear()
+        assert await polled(task, 0, more=10) == []
+        append(path, "3\n")
+        assert await polled(task, 1) == ["3"]
+    warnings = [record.message for record in caplog.records]
+    assert warnings == [f"{each} cannot be read, and is tried again: Input/output error" for each in (path, copy)]
 
 
 @pytest.mark.parametrize("error", [errno.EACCES, errno.ENOENT, errno.ENOTDIR])
