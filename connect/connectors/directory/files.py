@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ...errors import ConnectError
 from .lines import FileNotReadyError, IncompleteFileError, LineFile, UnreadableFileError, is_compressed
 from .scanning import FileId, Listed, Listing, path_text
 
@@ -114,8 +115,12 @@ class File:
     """Whether the last attempt to open the file has failed. Only the first of several such attempts is logged."""
     unreadable: bool = False
     """The same for attempts to read the open file."""
-    cut_off: tuple[int, int] | None = None
-    """The size and modification time of a gz file that ended too early; _NEVER once a warning has been logged."""
+    incomplete: tuple[int, int] | None = None
+    """The size and modification time of a gz file when it could not be read to its end."""
+    damage: str | None = None
+    """Why the incomplete file is invalid; None if it ends too early."""
+    cut_off: bool = False
+    """Whether a warning has been logged that the file ends too early."""
     copy_of: tuple[File, int, int] | None = None
     """The file with the same content, and this file's size and modification time when the two were compared."""
 
@@ -167,7 +172,8 @@ class Files:
     def update(self, listing: Listing) -> list[File]:
         """Process the current listing of the directory. Return the files that may have new lines, the oldest first.
 
-        Files that the listing hides are not read meanwhile. They are not treated as gone.
+        Files that the listing hides are not read meanwhile. They are not treated as gone. Raises ConnectError for a
+        damaged gz file.
         """
         self._warn_of_unlisted(listing.unlisted)
         there = {each.id: each for each in listing.files}
@@ -178,13 +184,8 @@ class Files:
                     self._vanished(file)
                 continue
             file.path, file.name, file.gone = now.path, now.name, False
-            if file.cut_off == now.stamp:
-                log.warning(
-                    "%s is cut off, and no longer grows: a gz file is read once it is complete. Replace the file, or "
-                    "exclude it (setting exclude)",
-                    path_text(file.path),
-                )
-                file.cut_off = _NEVER
+            if file.incomplete == now.stamp:
+                self._stays_incomplete(file)
             if file.entry is not None:
                 file.entry.file = now.name
                 if file.stamp != now.stamp:
@@ -207,13 +208,13 @@ class Files:
             file.handle = self._look(file)
         return file.handle
 
-    def cut_off(self, file: File, stamp: tuple[int, int]) -> None:
-        """Record that a gz file of this size and modification time ends too early.
+    def incomplete(self, file: File, stamp: tuple[int, int], error: IncompleteFileError) -> None:
+        """Record that a gz file of this size and modification time cannot be read to its end.
 
-        A warning is logged once, if the next listing finds the file unchanged.
+        If the next listing finds the file unchanged, a warning is logged once. If the content is invalid, `update` then
+        raises ConnectError.
         """
-        if file.cut_off != _NEVER:
-            file.cut_off = stamp
+        file.incomplete, file.damage = stamp, error.damage
 
     def unreadable(self, file: File, reason: str) -> None:
         """Record that an open file cannot be read now. It is examined again after the next listing.
@@ -248,6 +249,14 @@ class Files:
             verb = "are" if others else "is"
             log.warning("%s%s cannot be accessed, and %s tried again: %s", path_text(path), more, verb, reason)
         self._unlisted = set(unlisted)
+
+    def _stays_incomplete(self, file: File) -> None:
+        name, remedy = path_text(file.path), "Replace the file, or exclude it (setting exclude)"
+        if file.damage is not None:
+            raise ConnectError(f"{name} is damaged: {file.damage}. {remedy}")
+        if not file.cut_off:
+            file.cut_off = True
+            log.warning("%s is cut off, and no longer grows: a gz file is read once it is complete. %s", name, remedy)
 
     def _vanished(self, file: File) -> None:
         file.gone = True
@@ -293,8 +302,8 @@ class Files:
             except UnreadableFileError as error:
                 self.unreadable(file, str(error))
                 continue
-            except IncompleteFileError:
-                self.cut_off(file, file.stamp)
+            except IncompleteFileError as error:
+                self.incomplete(file, file.stamp, error)
                 file.stamp = _NEVER
                 continue
             finally:
@@ -324,8 +333,8 @@ class Files:
         except UnreadableFileError as error:
             self.unreadable(file, str(error))
             return True
-        except IncompleteFileError:
-            self.cut_off(file, file.stamp)
+        except IncompleteFileError as error:
+            self.incomplete(file, file.stamp, error)
             return False
         finally:
             opened.close()

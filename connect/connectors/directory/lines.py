@@ -18,6 +18,8 @@ from ..line_splitter import BATCH_BYTES, LineSplitter, LongLineError
 from .scanning import FileId, path_text
 
 _CHUNK: Final = 1 << 18
+_ONE_BYTE: Final = f"Not a gzipped file ({bytes([0x1F])!r})"
+"""The message of BadGzipFile if a file, or a further member, has only the first byte of the magic number yet."""
 
 
 class FileNotReadyError(Exception):
@@ -33,7 +35,15 @@ class UnreadableFileError(FileNotReadyError):
 
 
 class IncompleteFileError(FileNotReadyError):
-    """Raised while a gz file is still being written."""
+    """Raised while a gz file is still being written: it ends too early, or its content is invalid.
+
+    Invalid content may be valid once more of it has been written. `damage` describes it; None if the file ends too
+    early.
+    """
+
+    def __init__(self, file: LineFile, damage: str | None = None) -> None:
+        super().__init__(file, damage or "the gz file ends too early")
+        self.damage = damage
 
 
 class LineFile:
@@ -162,11 +172,9 @@ class LineFile:
         try:
             yield
         except EOFError:
-            raise IncompleteFileError(self, "the gz file ends too early") from None
+            raise IncompleteFileError(self) from None
         except (gzip.BadGzipFile, zlib.error) as error:
-            raise ConnectError(
-                f"{self._name} is damaged: {error}. Replace the file, or exclude it (setting exclude)"
-            ) from error
+            raise IncompleteFileError(self, None if str(error) == _ONE_BYTE else str(error)) from error
         except OSError as error:
             raise UnreadableFileError(self, error.strerror or str(error)) from error
 

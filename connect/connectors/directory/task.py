@@ -107,8 +107,8 @@ class DirectorySourceTask(SourceTask):
             file.close()
             file.more = False
             return []
-        except IncompleteFileError:
-            self._files.cut_off(file, stamp)
+        except IncompleteFileError as error:
+            self._files.incomplete(file, stamp, error)
             intact = False
         if intact:
             file.stamp = stamp

@@ -688,16 +688,64 @@ async def test_a_gz_file_that_stays_cut_off_is_named_once(
     assert caplog.text.count("is cut off") == 1
 
 
-def test_a_gz_file_that_is_damaged_while_it_is_read_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "a.gz"
+GZ = gzip.compress(b"a\nb\n")
+
+
+@pytest.mark.parametrize(
+    ("part", "whole"),
+    [
+        (GZ[:1], GZ),
+        (GZ + GZ[:1], GZ + GZ),
+        (GZ[:12] + bytes(len(GZ) - 12), GZ),
+        (b"\0" * 10, GZ),
+    ],
+    ids=["first byte", "first byte of a second member", "a hole", "a hole at the start"],
+)
+async def test_a_gz_file_with_invalid_content_is_read_once_it_is_complete(
+    logs: Path, part: bytes, whole: bytes
+) -> None:
+    path = logs / "a.log.gz"
+    path.write_bytes(part)
+    read: list[str] = []
+    async with await source(logs).task() as task:
+        for number in range(5):  # each listing finds another modification time
+            os.utime(path, (number, number))
+            read += lines(await task.poll())
+        path.write_bytes(whole)
+        while len(read) < len(gzip.decompress(whole)) // 2:
+            read += lines(await task.poll())
+        assert await polled(task, 0, more=10) == []
+    assert "".join(f"{line}\n" for line in read).encode() == gzip.decompress(whole)
+
+
+@pytest.mark.parametrize(("part", "whole"), [(GZ[:1], GZ), (GZ + GZ[:1], GZ + GZ)], ids=["file", "second member"])
+async def test_the_first_byte_of_a_gz_file_or_member_may_stay_alone_for_a_while(
+    logs: Path, caplog: pytest.LogCaptureFixture, part: bytes, whole: bytes
+) -> None:
+    path = logs / "a.log.gz"
+    path.write_bytes(part)
+    async with await source(logs).task() as task:
+        assert await polled(task, 0, more=10) == []
+        assert caplog.text.count("a.log.gz is cut off") == 1
+        path.write_bytes(whole)
+        assert "".join(await polled(task, len(whole) // len(GZ) * 2)).encode() == gzip.decompress(whole).replace(
+            b"\n", b""
+        )
+
+
+@pytest.mark.parametrize("damage", [b"x" * 30, gzip.compress(b"1\n2\n")[:10] + b"\xff" * 20], ids=["no gz", "data"])
+@pytest.mark.parametrize("cut_off", [False, True])
+async def test_a_gz_file_that_stays_damaged_is_named(logs: Path, damage: bytes, cut_off: bool) -> None:
+    path = logs / "a.gz"
     path.write_bytes(gzip.compress(b"1\n2\n"))
-    opened = LineFile(str(path), 100)
-    assert opened.lines(0, 100) == [b"1\n", b"2\n"]
-    for damage in (b"x" * 30, gzip.compress(b"1\n2\n")[:10] + b"\xff" * 20):
+    async with await source(logs).task() as task:
+        assert await polled(task, 2) == ["1", "2"]
+        if cut_off:
+            path.write_bytes(GZ[:10])
+            await polled(task, 0)
         path.write_bytes(damage)
         with pytest.raises(ConnectError, match=r"a\.gz is damaged: .*exclude"):
-            opened.has(3, 2, 0)
-    opened.close()
+            await polled(task, 1)
 
 
 @pytest.mark.parametrize("recognised", [True, False])
