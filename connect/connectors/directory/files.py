@@ -17,7 +17,9 @@ the directory is compared with the known entries:
   read of a file that has changed since. If the check fails after a read, the lines of this read are discarded.
 - If the file has another inode, but has the last line of an entry, and its name is the entry's file name plus a suffix,
   it is a copy (made by copytruncate rotation or by gzip). Reading continues in the copy once the original is gone or
-  truncated. Before that, the copy is ignored. While the original cannot be opened, any file that may be a copy waits.
+  truncated. Before that, the copy is ignored. This also holds before the original is read. A file that is longer than
+  the original is no copy, because the original may be new and have the same first lines. While the original cannot be
+  opened, any file that may be a copy waits.
 - Any other file is new.
 
 Therefore, a truncation goes unnoticed if the file grows again and has the same last line at the same position. Lines
@@ -44,7 +46,8 @@ _ROTATION: Final = re.compile(r"([.\-_]\d[\d.\-_T:]*)?(\.gz)?$")
 _CERTAIN_BYTES: Final = 1024
 """The smallest position, in bytes, at which an equal last line shows that a file is a copy of a file that is gone.
 
-In shorter files, equal lines may be a coincidence.
+In shorter files, equal lines may be a coincidence. Before the original is read, this is also the smallest size of a
+copy that has only the beginning of the original's content.
 """
 
 _NEVER: Final = (-1, -1)
@@ -121,8 +124,10 @@ class File:
     """Why the incomplete file is invalid; None if it ends too early."""
     cut_off: bool = False
     """Whether a warning has been logged that the file ends too early."""
-    copy_of: tuple[File, int, int] | None = None
-    """The file with the same content, and this file's size and modification time when the two were compared."""
+    copy_of: tuple[Entry, tuple[int, int], tuple[int, int] | None] | None = None
+    """The entry of the original if this file is a copy, and the sizes and modification times of the copy and of the
+    original when they were compared; None for an original of which lines had been read.
+    """
 
     @property
     def compressed(self) -> bool:
@@ -289,8 +294,8 @@ class Files:
     def _identify(self, files: list[File], there: Mapping[FileId, Listed]) -> None:
         """Assign entries to files: first by devices and inodes, then by inodes alone, then by their content."""
         changed = []
-        # New files are numbered in reading order.
-        for file in sorted(files, key=lambda each: there[each.id].stamp[1]):
+        # An original is recognised before its copies, whose names are longer.
+        for file in sorted(files, key=lambda each: (len(each.name), there[each.id].stamp[1])):
             if file.stamp == there[file.id].stamp:
                 continue
             file.stamp = there[file.id].stamp
@@ -365,11 +370,11 @@ class Files:
                 if _base(file.name) == _base(entry.file) and entry.is_before(opened):
                     return None
             elif owner is not None:
-                if _is_copy_name(file.name, owner.name) and entry.position and self._may_be_copy(file, entry, opened):
+                if _is_copy_name(file.name, owner.name) and self._may_be_copy(file, entry, opened):
                     return None
             elif _base(file.name) == _base(entry.file):
-                rewritten = entry.id in self.known
-                certain = rewritten or opened.compressed or entry.position >= _CERTAIN_BYTES
+                rewritten, compared = entry.id in self.known, file.copy_of is not None and file.copy_of[0] is entry
+                certain = rewritten or compared or opened.compressed or entry.position >= _CERTAIN_BYTES
                 if certain and entry.is_before(opened):
                     return entry
         return Entry({})
@@ -380,31 +385,40 @@ class Files:
         The next listing shows whether the entry's file was deleted or renamed.
         """
         owner = self._owners[entry]
-        compared = owner, *opened.stamp()
+        # Until its first read, the original may be rewritten and still begin with the entry's first line.
+        compared = entry, opened.stamp(), owner.stamp if entry.position == 0 else None
         if file.copy_of != compared:
-            equal = self._equal(owner, opened)
-            if equal is None:
+            is_copy = self._is_copy(owner, entry, opened)
+            if is_copy is None:
                 return True
-            file.copy_of = compared if equal else None
+            file.copy_of = compared if is_copy else None
         # After the comparison, so that it counts only if the original was not truncated before.
         return file.copy_of is not None or self._is_intact(owner, entry) is not True
 
-    def _equal(self, owner: File, copy: LineFile) -> bool | None:
-        """Return whether one file is the beginning of the other; None if the owner cannot be read now."""
+    def _is_copy(self, owner: File, entry: Entry, copy: LineFile) -> bool | None:
+        """Return whether the owner's content begins with that of the copy; None if the owner cannot be read now.
+
+        Also returns None if the copy is longer because the owner has grown meanwhile. If nothing of the owner has been
+        read, and a short copy is only the beginning of its content, returns False.
+        """
         original = self._look(owner)
         if original is None:
             return None
         try:
+            stamp, size = original.stamp(), 0
             ours, theirs = original.chunks(), copy.chunks()
             left = right = b""
             while True:
                 left, right = left or next(ours, b""), right or next(theirs, b"")
-                size = min(len(left), len(right))
-                if size == 0:
-                    return True
-                if left[:size] != right[:size]:
+                common = min(len(left), len(right))
+                if common == 0:
+                    break
+                if left[:common] != right[:common]:
                     return False
-                left, right = left[size:], right[size:]
+                left, right, size = left[common:], right[common:], size + common
+            if right:
+                return False if original.stamp() == stamp else None
+            return not left or entry.position > 0 or size >= _CERTAIN_BYTES
         except FileNotReadyError as error:
             if error.file is copy:
                 raise

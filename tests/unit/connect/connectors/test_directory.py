@@ -499,6 +499,117 @@ async def test_a_file_that_may_be_a_copy_waits_until_its_original_can_be_opened_
         assert await polled(task, 2) == ["started", "oldest"]
 
 
+def copies(original: Path, suffix: str) -> Path:
+    """Copy or compress a file, with its modification time rounded down to seconds, as some tools do."""
+    copy = original.with_name(original.name + suffix)
+    copy.write_bytes(gzip.compress(original.read_bytes()) if suffix == ".gz" else original.read_bytes())
+    seconds = int(original.stat().st_mtime)
+    os.utime(copy, (seconds, seconds))
+    return copy
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".1"])
+@pytest.mark.parametrize("count", [3, 1000])
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "deleted"])
+async def test_a_copy_that_is_there_before_its_original_is_read_repeats_nothing(
+    logs: Path, suffix: str, count: int, kept: bool
+) -> None:
+    path, wanted = logs / "app.log.1", [f"line {number}" for number in range(count)]
+    path.write_text("".join(f"{line}\n" for line in wanted))
+    copies(path, suffix)
+    new = source(logs, batch_size="100")
+    async with await new.task() as task:
+        read = await polled(task, 1, more=0)
+        if not kept:
+            path.unlink()
+        assert read + await polled(task, count - len(read), more=10) == wanted
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".1"])
+@pytest.mark.parametrize("keep", [0, 500])
+@pytest.mark.parametrize("deleted", [False, True], ids=["kept", "deleted"])
+async def test_a_kill_before_or_after_the_first_commit_does_not_repeat_a_copy(
+    logs: Path, suffix: str, keep: int, deleted: bool
+) -> None:
+    path, wanted = logs / "app.log.1", [f"line {number}" for number in range(1000)]
+    path.write_text("".join(f"{line}\n" for line in wanted))
+    copies(path, suffix)
+    new = source(logs, batch_size="100")
+    assert lines(await new.read(1000, keep=keep)) == wanted[:keep]
+    if deleted:
+        path.unlink()
+    assert lines(await new.read(1000 - keep)) == wanted[keep:]
+    await new.nothing()
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".1"])
+async def test_a_copy_of_a_file_that_grows_before_it_is_read_repeats_nothing(logs: Path, suffix: str) -> None:
+    path, wanted = logs / "app.log", [f"line {number}" for number in range(300)]
+    path.write_text("".join(f"{line}\n" for line in wanted[:200]))
+    copies(path, suffix)
+    append(path, "".join(f"{line}\n" for line in wanted[200:]))
+    async with await source(logs).task() as task:
+        assert await polled(task, 300, more=10) == wanted
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".1"])
+@pytest.mark.parametrize("header", ["id,name\n", "x" * 2000 + "\n"], ids=["short", "long"])
+@pytest.mark.parametrize("running", [True, False], ids=["running", "new"])
+async def test_a_rotated_file_is_read_although_the_new_file_has_only_the_same_header(
+    logs: Path, suffix: str, header: str, running: bool
+) -> None:
+    path = logs / "app.csv"
+    path.write_text(header + "1,old\n")
+    rotated = copies(path, suffix)
+    path.write_text(header)
+    if running:
+        rotated = rotated.rename(logs.parent / rotated.name)
+    async with await source(logs).task() as task:
+        read = await polled(task, 1) if running else []
+        if running:
+            rotated.rename(logs / rotated.name)
+        read += await polled(task, 3 - len(read))
+        append(path, "2,new\n")
+        read += await polled(task, 1, more=10)
+    assert sorted(read) == sorted([header.rstrip()] * 2 + ["1,old", "2,new"])
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".1"])
+async def test_a_file_that_is_the_beginning_of_a_new_file_by_chance_is_read(logs: Path, suffix: str) -> None:
+    (logs / "app.log").write_text("started\nstopped\n")
+    copies(logs / "app.log", suffix)
+    append(logs / "app.log", "started\n")
+    async with await source(logs).task() as task:
+        assert sorted(await polled(task, 5, more=10)) == ["started"] * 3 + ["stopped"] * 2
+
+
+async def test_a_file_with_the_name_of_a_copy_is_read_once_it_differs(logs: Path) -> None:
+    for name in ("app.log", "app.log-audit"):
+        (logs / name).write_text("header\n")
+    async with await source(logs).task() as task:
+        assert await polled(task, 1, more=10) == ["header"]
+        append(logs / "app.log-audit", "1\n")
+        assert await polled(task, 2) == ["header", "1"]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".1"])
+async def test_a_truncation_between_the_comparison_with_a_copy_and_the_first_read_loses_nothing(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    path, real = logs / "app.log", LineFile.lines
+    path.write_text("header\nold\n")
+    copies(path, suffix)
+
+    def truncating(file: LineFile, position: int, limit: int) -> list[bytes]:
+        if limit > 1 and path.read_text() == "header\nold\n":
+            path.write_text("header\nnew\n")
+        return real(file, position, limit)
+
+    monkeypatch.setattr(LineFile, "lines", truncating)
+    async with await source(logs).task() as task:
+        assert sorted(await polled(task, 4, more=10)) == ["header", "header", "new", "old"]
+
+
 async def test_a_file_with_many_lines_does_not_delay_the_others(logs: Path) -> None:
     (logs / "big.log").write_text("".join(f"big {number}\n" for number in range(5000)))
     (logs / "small.log").write_text("small 0\n")
