@@ -23,6 +23,7 @@ SETTINGS = ConfigDef(
     ),
     ConfigKey(
         "max.open.files", Type.INT, 100, _LOW,
-        "Maximum number of files kept open, so that deleted files can be read to their end.", at_least(1),
+        "Maximum number of files kept open, so that deleted files can be read to their end. A gz file that is being "
+        "read does not count.", at_least(1),
     ),
 )  # fmt: skip

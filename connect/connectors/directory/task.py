@@ -140,10 +140,14 @@ class DirectorySourceTask(SourceTask):
         ]
 
     def _close_some(self, recent: File) -> None:
-        """Close the files beyond max.open.files: first others than the recent file, last gz files with more lines."""
+        """Close the files beyond max.open.files, first others than the recent file.
+
+        The gz file that has more lines does not count. Otherwise, no plain file could stay open beside it.
+        """
         assert self._files is not None
         files = [file for file in self._files.known.values() if file.handle and not file.gone]
-        files.sort(key=lambda file: (file.more and file.compressed, file is recent))
+        files = [file for file in files if not (file.more and file.compressed)]
+        files.sort(key=lambda file: file is recent)
         for file in files[: max(0, len(files) - self._max_open)]:
             file.close()
 

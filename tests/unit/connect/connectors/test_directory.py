@@ -634,6 +634,18 @@ async def test_a_deleted_file_is_read_to_its_end(logs: Path) -> None:
         assert await polled(task, 2) == ["2", "3"]
 
 
+async def test_a_deleted_file_is_read_to_its_end_while_a_gz_file_is_read(logs: Path) -> None:
+    path = logs / "a.log"
+    path.write_text("".join(f"a {number}\n" for number in range(20)))
+    (logs / "b.gz").write_bytes(gzip.compress(b"b\n" * 20))
+    async with await source(logs, max_open_files="1", batch_size="2").task() as task:
+        read = await polled(task, 8, more=0)
+        assert {"a 0", "b"} <= set(read)
+        path.unlink()
+        read += await polled(task, 40 - len(read))
+    assert [line for line in read if line != "b"] == [f"a {number}" for number in range(20)]
+
+
 async def test_open_files_are_bounded(logs: Path) -> None:
     for number in range(20):
         (logs / f"{number}.log").write_text(f"{number}\n")
@@ -667,7 +679,7 @@ async def test_gz_files_are_decompressed_once_however_few_files_may_be_open(
     async with await source(logs, max_open_files=str(max_open), batch_size="5").task() as task:
         while len(read) < 500:
             read += lines(await task.poll())
-            assert len(os.listdir("/proc/self/fd")) <= before + max_open
+            assert len(os.listdir("/proc/self/fd")) <= before + max_open + 1  # the gz file that is being read
     assert {name: [line for line in read if line.startswith(name)] for name in wanted} == wanted
     size = sum(len(line) + 1 for name in "abcd" for line in wanted[f"{name}.gz"])
     assert decompressed <= 3 * size  # its first line, its entry, and its lines
