@@ -315,7 +315,12 @@ class Files:
                 opened.close()
             if fingerprint is not None and self._is_mine(fingerprint):
                 changed.append((file, fingerprint))
-        self._load({fingerprint for _, fingerprint in changed})
+        try:
+            self._load({fingerprint for _, fingerprint in changed})
+        except BaseException:
+            for file, _ in changed:
+                file.stamp = _NEVER
+            raise
         self._devices = {identity.device for identity in there}
         for method in (_by_id, self._by_inode, self._by_content):
             changed = [
@@ -431,15 +436,14 @@ class Files:
     def _load(self, fingerprints: set[str]) -> None:
         """Read the stored offsets of the files with these fingerprints, unless they have been read before."""
         new = sorted(fingerprints - self._groups.keys())
-        self._groups |= {fingerprint: [] for fingerprint in new}
         partitions = [
             self._partition(fingerprint, number)
             for fingerprint in new
             for number in sorted(self._numbers.get(fingerprint, ()))
         ]
-        if not partitions:
-            return
-        for partition, offset in zip(partitions, self._offsets(partitions), strict=True):
+        offsets = self._offsets(partitions) if partitions else ()
+        self._groups |= {fingerprint: [] for fingerprint in new}  # not before the offsets have been read
+        for partition, offset in zip(partitions, offsets, strict=True):
             if offset is not None:
                 self._groups[partition["fingerprint"]].append(Entry(partition, **offset))
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from oncelog.connect import ConnectError, SourceRecord
+from oncelog.connect import ConnectError, RetriableError, SourceRecord
 from oncelog.connect.connectors.directory.connector import DirectorySourceConnector
 from oncelog.connect.connectors.directory.lines import LineFile
 from oncelog.connect.connectors.directory.scanning import Listing
@@ -776,6 +776,22 @@ async def test_files_are_recognised_when_their_device_has_another_number(
     append(logs / "a.log", "2\n")
     (logs / "a.log").rename(logs / "other")
     assert lines(await new.read(1)) == ["2"]
+
+
+async def test_offsets_that_cannot_be_read_at_first_are_read_again(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (logs / "a.log").write_text("1\n2\n")
+    new = source(logs)
+    await new.read(2, keep=1)
+
+    async def failing(partitions: object) -> Any:
+        raise RetriableError("no answer")
+
+    async with await new.task() as task:
+        with monkeypatch.context() as patch:
+            patch.setattr(new.offsets, "offsets", failing)
+            with pytest.raises(RetriableError):
+                await task.poll()
+        assert await polled(task, 1) == ["2"]
 
 
 async def test_offsets_without_a_device_are_recognised(logs: Path) -> None:
