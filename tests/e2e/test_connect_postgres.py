@@ -496,6 +496,20 @@ async def test_a_wait_for_data_does_not_touch_the_descriptor_of_another_socket(
     second.close()
 
 
+async def test_a_batch_of_a_wide_table_has_few_rows(postgres: PostgresServer, database: str) -> None:
+    columns = ", ".join(f"c{number} int" for number in range(400))
+    postgres.execute(
+        f"CREATE TABLE t (id int PRIMARY KEY, {columns})",
+        "INSERT INTO t SELECT n FROM generate_series(1, 500) n",
+        database=database,
+    )
+    async with await source(postgres, database).task() as task, asyncio.timeout(60):
+        sizes: list[int] = []
+        while sum(sizes) < 500:
+            sizes.append(len(await task.poll()))
+    assert max(sizes) * 401 < 51_000
+
+
 @pytest.mark.parametrize("call", ["dup", "add_reader"])
 async def test_a_wait_for_data_without_a_free_descriptor_is_tried_again(
     postgres: PostgresServer, database: str, call: str, monkeypatch: pytest.MonkeyPatch

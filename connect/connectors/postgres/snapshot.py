@@ -30,6 +30,9 @@ from .pgoutput import Relation, RelationColumn, Tuple, lsn_number
 from .server import Table, connect, failure
 from .settings import BATCH_BYTES
 
+_BATCH_VALUES: Final = 50_000
+"""The number of values after which a batch of rows ends. The worker's event loop waits while they become records."""
+
 _NO_TIMEOUT: Final = sql.SQL("SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'")
 """Switches off a setting that PostgreSQL has since version 17."""
 
@@ -100,7 +103,7 @@ class Snapshot:
         return Pass(oid, behind, done, last, row[0], lsn_number(row[1]), columns)
 
     async def next(self) -> SnapshotRows | None:
-        """Return the next rows, at most snapshot.fetch.size, and at most one beyond BATCH_BYTES.
+        """Return the next rows: at most snapshot.fetch.size, and at most one beyond BATCH_BYTES or _BATCH_VALUES.
 
         Returns None after the last table.
         """
@@ -112,7 +115,8 @@ class Snapshot:
             self._rows = self._stream()
             self._ahead = await self._next_row(self._rows)
         rows: list[Tuple] = []
-        size, limit = 0, self._settings["snapshot.fetch.size"]
+        columns = len(self._relation.columns)
+        size, limit = 0, min(self._settings["snapshot.fetch.size"], _BATCH_VALUES // max(columns, 1) + 1)
         while self._ahead is not None and len(rows) < limit and size < BATCH_BYTES:
             rows.append(self._ahead)
             size += sum(len(value) for value in self._ahead if isinstance(value, bytes))
