@@ -105,8 +105,9 @@ def failure(error: psycopg.Error, what: str) -> ConnectError:
     state = error.sqlstate or ""
     text = f"{what}: {str(error).strip()}"
     # 25P04: a transaction timed out. 55006: the slot is in use. 55P03: a lock is not available. 08: connection error.
-    # 40: transaction rollback. 53: insufficient resources. 57: the server shuts down. No state: no connection.
-    passing = not state or state[:2] in ("08", "57", "53", "40") or state in ("25P04", "55006", "55P03")
+    # 40: transaction rollback. 53: insufficient resources. 57: the server shuts down. 72000: the transaction's snapshot
+    # is too old. No state: no connection.
+    passing = not state or state[:2] in ("08", "57", "53", "40") or state in ("25P04", "55006", "55P03", "72000")
     wrong = any(word in str(error) for word in ("authentication failed", "does not exist", "no pg_hba.conf entry"))
     return ConnectError(text) if wrong or not passing else RetriableError(text)
 
