@@ -88,6 +88,9 @@ class PostgresSourceTask(SourceTask):
         The first poll connects to the server. Raises ConnectError.
         """
         require("psycopg", "PostgresSource", "connect-postgres")
+        # Now, because the first poll may find no free descriptor for a moment.
+        from . import replication, server, snapshot  # noqa: F401
+
         self._settings = SETTINGS.parse(config)
         self._events = Events(self._settings)
         self._offset = self._committed = await self.context.offsets.offset(self._events.partition)
