@@ -25,7 +25,7 @@ from .segments import LogSegments
 MOST_AT_A_TIME: Final = 2_000
 """The maximum number of aborted transactions that end within the records of one read.
 
-A read looks them all up, and a response lists them, which takes about a microsecond for each.
+A read looks up all of them, and its response lists them. This takes about a microsecond per transaction.
 """
 
 logger = structlog.get_logger(__name__)
@@ -53,7 +53,7 @@ class AbortedTransactions:
     def between(self, offset: int, end: int) -> list[tuple[int, int]]:
         """Return (producer_id, first_offset) of each aborted transaction that may have records in [`offset`, `end`).
 
-        Raises CorruptLog, OSError, and NotAtHand if an index must be loaded in a thread first.
+        Raises CorruptLog and OSError. Raises NotAtHand if an index must first be loaded in a thread.
         """
         overlapping: list[tuple[int, int]] = []
         for segment in self._segments.from_offset(offset):
@@ -63,9 +63,9 @@ class AbortedTransactions:
         return overlapping
 
     def limit(self, segment: LogSegment, offset: int, limit: int) -> int:
-        """Return the end offset for a read of `segment` from `offset` on, at most `limit`.
+        """Return the end offset, at most `limit`, for a read of `segment` that begins at `offset`.
 
-        At most MOST_AT_A_TIME transactions are aborted in between. Raises as `between` does.
+        At most MOST_AT_A_TIME aborted transactions end between these offsets. Raises the same errors as `between`.
         """
         end = self.in_segment(segment).end_of(offset, MOST_AT_A_TIME)
         return limit if end is None else min(limit, end)
@@ -73,7 +73,7 @@ class AbortedTransactions:
     def in_segment(self, segment: LogSegment) -> AbortedIndex:
         """Return the aborted transactions whose markers are in `segment`, in the order of the markers.
 
-        Raises CorruptLog, OSError, and NotAtHand if an index must be loaded in a thread first.
+        Raises CorruptLog and OSError. Raises NotAtHand if an index must first be loaded in a thread.
         """
         if segment.aborted_at_hand():
             try:
@@ -93,8 +93,8 @@ def _load(
 ) -> tuple[AbortedIndex, bool]:
     """Return the aborted transactions of `segment`, and whether they come from its index file.
 
-    If the index file is damaged, rebuild the transactions from `sources`, which are all segments up to this one. This
-    changes nothing in `segment` and may be called from any thread. Raises CorruptLog and OSError.
+    If the index file is damaged, rebuild the transactions from `sources`, which are all segments up to this one. The
+    function does not change `segment` and may be called from any thread. Raises CorruptLog and OSError.
     """
     try:
         return segment.read_aborted(), True

@@ -1,8 +1,9 @@
 """The aborted transactions of one segment in memory, in the order of their markers.
 
-A read looks up the few transactions that overlap its range, among up to a million. If a transaction was open for a long
-time, all transactions that were aborted meanwhile may overlap a range after its beginning, and must be examined. So for
-each block of entries, the index records two offsets. They show whether any entry of the block can overlap a range.
+A segment may have up to a million of them, and a read looks up the few that overlap its range. If a transaction was
+open for a long time, all transactions that were aborted meanwhile may overlap a range after its beginning, and must be
+examined. So for each block of entries, the index records two offsets. They show whether any entry of the block can
+overlap a range.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _last_offset = attrgetter("last_offset")
 class AbortedIndex(list[AbortedTxn]):
     """A list of aborted transactions with rising last offsets. Use only `append` to change it.
 
-    For each full block, `_first` has the smallest first offset, and `_stable` the largest last stable offset.
+    For each full block of entries, `_first` contains the smallest first offset, and `_stable` contains the largest last
+    stable offset.
     """
 
     __slots__ = ("_first", "_stable")
@@ -52,7 +54,7 @@ class AbortedIndex(list[AbortedTxn]):
         return self[last - 1].last_offset + 1 if last < len(self) else None
 
     def add_between(self, offset: int, end: int, found: list[tuple[int, int]]) -> bool:
-        """Add to `found` (producer_id, first_offset) of each transaction that may have records in [`offset`, `end`).
+        """Add each transaction that may have records in [`offset`, `end`) to `found`, as (producer_id, first_offset).
 
         Return True if no later entry, in this segment or a later one, can have records in this range.
         """

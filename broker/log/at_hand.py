@@ -2,8 +2,8 @@
 
 Three kinds of data are read in a thread: unloaded indexes of a large finished segment, indexes that have to be rebuilt,
 and ranges of many megabytes. A read that needs such data raises `NotAtHand`. The log then lets `SideReads` load the
-data, and repeats the read. Smaller data is read immediately in the caller's thread, because a turn of the event loop
-costs more than the read.
+data, and repeats the read. Smaller amounts of data are read immediately in the caller's thread, because a turn of the
+event loop costs more than the read.
 
 While a thread reads, segments may be replaced, removed, or closed with their log. Files with their names may then
 belong to another log. So an index that a thread has rebuilt is used and written only if none of this has happened.
@@ -26,8 +26,7 @@ from .segment import LogSegment, SegmentIndexes
 ResultT = TypeVar("ResultT")
 
 AT_ONCE_BYTES: Final = 4 << 20
-"""Size in bytes up to which a range is read in the caller's thread. From the page cache, this takes half a millisecond.
-"""
+"""The largest range, in bytes, that is read in the caller's thread. The page cache returns it in half a millisecond."""
 
 
 class NotAtHand(Exception):
@@ -71,7 +70,7 @@ class SideReads:
             raise NotAtHand(partial(self._get_piece, segment, start, size))
 
     def require(self, job: Callable[[], ResultT], take: Callable[[ResultT], None]) -> None:
-        """Do nothing without threads. Else raise NotAtHand, whose steps run `job` and pass its result to `take`."""
+        """Raise NotAtHand with steps that run `job` and pass its result to `take`. Without threads, do nothing."""
         if self._threads is not None:
             raise NotAtHand(partial(self._run, job, take))
 
@@ -85,11 +84,11 @@ class SideReads:
         self._piece = None
 
     def get(self, missing: NotAtHand) -> Steps[bool]:
-        """Load the data that a read needs, as its NotAtHand `missing` describes; return whether that succeeded.
+        """Load the data whose absence a read has reported with `missing`; return whether that succeeded.
 
-        The caller must use the data before it yields again, and then call `drop_piece`. If the result is False, the
-        caller must repeat the read without threads (`at_once`). The repeated read raises the error, or shows that the
-        data is no longer needed. Raises CorruptLog.
+        The caller must use the data before it yields again, and then call `drop_piece`. If the result is False, loading
+        has failed, and the caller must repeat the read without threads (`at_once`). The repeated read raises the error
+        of the failure, or shows that the data is no longer needed. Raises CorruptLog.
         """
         try:
             yield from missing.get()

@@ -27,7 +27,8 @@ from ..system.ports import Buffer, Lane, Threads
 from .log_config import INT64_MAX
 
 STEPS_AT_ONCE: Final = 2_000
-"""Number of records checked without a pause (about 1 ms). Adjacent records of equal size take a sixteenth of this."""
+"""Number of records checked without a pause (about 1 ms). Adjacent records of equal size take a sixteenth of this time.
+"""
 
 AT_ONCE_BYTES: Final = 1 << 20
 """Maximum number of bytes that are decompressed on the event loop. This takes 1 ms with zstd, 3 ms with gzip."""
@@ -86,10 +87,11 @@ def _visit(records: bytes | bytearray, header: BatchHeader, limits: RecordLimits
 
 
 class Inspection:
-    """The check of one batch; the buffer must not change until the batch is appended.
+    """The check of one batch.
 
-    Call `begin`; if it returns False, call `finish`. Then `content` has the result. Both methods raise KafkaError
-    INVALID_RECORD if the records cannot be read, and MESSAGE_TOO_LARGE if they exceed the limits.
+    The batch's buffer must not change until the batch is appended. Call `begin`; if it returns False, call `finish`.
+    After that, `content` is the result. Both methods raise KafkaError INVALID_RECORD if the records cannot be read, and
+    MESSAGE_TOO_LARGE if they exceed the limits.
     """
 
     __slots__ = ("_batch", "_large", "_limits", "_walk", "_where", "content", "header", "work")
@@ -97,8 +99,8 @@ class Inspection:
     def __init__(self, batch: Buffer, header: BatchHeader, limits: RecordLimits, where: str) -> None:
         """Prepare the check of `batch`, whose `header` has a verified checksum. `where` names the partition in errors.
 
-        Attributes: `work` is the cost of what `begin` has decompressed, as a number of ordinary decompressed bytes.
-        `content` is the result, which is valid when the check has ended.
+        Attributes: `work` is the cost of the decompression in `begin`, expressed as a number of ordinary decompressed
+        bytes. `content` is the result, which is valid after the check has ended.
         """
         self.header = header
         self.work = 0
@@ -144,7 +146,7 @@ class Inspection:
     def _begin(self, max_bytes: int) -> bool:
         """Decompress at most `max_bytes`, and return whether the check is finished.
 
-        Records that are few and plain are checked at once. For all others, the walk is begun.
+        Records that are few and plain are checked at once. For all other records, this method begins the walk.
         """
         header = self.header
         codec = header.compression
@@ -173,7 +175,8 @@ class Inspection:
     async def _finish_compressed(self, threads: Threads, slots: asyncio.Semaphore) -> None:
         """Decompress the batch in a thread, then check its records in slices.
 
-        Only a batch that is known to be large waits for a slot, so others do not have to wait until it is checked.
+        Only batches that are known to be large wait for a slot. Other batches do not have to wait until large ones are
+        checked.
         """
         if not self._large:
             try:
@@ -196,7 +199,7 @@ class Inspection:
                 slots.release()
             else:
                 job.add_done_callback(lambda _: slots.release())
-            del job  # its exception has a traceback with this call, which would be a cycle
+            del job  # the traceback of its exception refers to this call, which would be a cycle
 
     def _check_count(self) -> None:
         """Refuse a batch with an impossible record count before it is decompressed."""
@@ -208,7 +211,10 @@ class Inspection:
         raise refusal
 
     def _begin_walk(self, records: bytes | bytearray) -> bool:
-        """Begin the walk through the decompressed records. Return True if all (few, plain) records are checked."""
+        """Begin the walk through the decompressed records.
+
+        Return True if the records are few and plain, because all of them are then checked already.
+        """
         content = _visit(records, self.header, self._limits)
         if content is not None:
             self.content = content

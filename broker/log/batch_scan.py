@@ -1,8 +1,8 @@
 """Walk through the batches of a log file.
 
-This module reads a file in windows and finds one batch after another, with or without checking their content. It never
-changes a file. An invalid batch raises `BrokenBatch` with its position. The caller decides whether it is a torn tail or
-damage.
+This module reads a file in windows and finds one batch after another. It checks the content of the batches only if
+asked to. It never changes a file. At an invalid batch, it raises `BrokenBatch` with the batch's position. The caller
+decides whether the batch is a torn tail or damage.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class BrokenBatch(Exception):
 
 
 def walk_headers(file: File, start: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of each batch from byte `start` to byte `end`, which are batch boundaries.
+    """Yield (position, header) of each batch from byte `start` to byte `end`.
 
-    The content of the batches is not checked. Raises BrokenBatch at an invalid header, and at a batch that extends
-    beyond `end`.
+    Both positions must be batch boundaries. The content of the batches is not checked. Raises BrokenBatch at an invalid
+    header, and at a batch that extends beyond `end`.
     """
     position = start
     window = b""
@@ -113,9 +113,10 @@ def _complaint(data: Buffer, position: int) -> str:
 def scan_batches(
     file: File, start: int, end: int, *, verify: bool = True
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Yield (position, header, whole batch) of each batch from byte `start` to byte `end`, which are batch boundaries.
+    """Yield (position, header, whole batch) of each batch from byte `start` to byte `end`.
 
-    Raises BrokenBatch at the first batch that is cut off or malformed or, if `verify` is set, has a wrong checksum.
+    Both positions must be batch boundaries. Raises BrokenBatch at the first batch that is cut off or malformed or, if
+    `verify` is set, has a wrong checksum.
     """
     position = start
     window = memoryview(b"")

@@ -1,10 +1,10 @@
 """Search for valid batches after a broken one, to distinguish a torn write from damaged data.
 
 A killed process leaves a prefix of its last write. After a torn write, only content of this write can follow, so a
-valid later batch proves damage. If the length field of the broken batch exceeds the rest of the file, the batch looks
-like a torn write. Valid batches inside it prove nothing, because they may be the values of its records (a client may
-store segments as values). The exception is a batch whose length field alone is damaged. Its checksum does not cover the
-length, so the checksum shows where the batch really ends, and another batch begins there.
+valid batch at a later position proves damage. If the length field of the broken batch exceeds the rest of the file, the
+batch looks like a torn write. Valid batches inside it prove nothing, because they may be the values of its records (a
+client may store segments as values). The exception is a batch whose length field alone is damaged. Its checksum does
+not cover the length, so the checksum shows where the batch really ends, and another batch begins there.
 
 Any bytes may look like a batch header, and clients choose the bytes of records. So the work is limited. Only headers
 that fit this place of the log are checked further, beginning with the header directly after the broken batch. The
@@ -38,7 +38,8 @@ CHECKSUMMED: Final = 4
 """How many times, on average, each byte after the damage may be checksummed. Few bytes look like batches by chance."""
 
 LEAST_CHECKSUMMED: Final = 64 << 20
-"""Bytes that may always be checksummed, even if few follow the damage: this takes a few hundredths of a second."""
+"""The number of bytes that may be checksummed even if few follow the damage. This takes a few hundredths of a second.
+"""
 
 _SEARCHED: Final = 1 << 20
 _MAGIC_POSITION: Final = 16

@@ -1,8 +1,8 @@
 """Compact logs (KIP-58, KIP-534): keep the newest record of each key, and remove expired tombstones.
 
-Decides which records to keep, and replaces segments in a crash-safe way. Compacts only finished segments below the last
-stable offset, so it never changes open transactions. Kept records keep their offsets, so a log can be compacted while
-it is being read.
+This module decides which records to keep, and replaces segments in a crash-safe way. It compacts only finished segments
+below the last stable offset, so it never changes open transactions. Kept records keep their offsets, so a log can be
+compacted while it is being read.
 
 * Records of aborted transactions are removed at once.
 * A tombstone gets a delete horizon (now + delete.retention.ms, in the batch header) at its first compaction, and is
@@ -67,7 +67,8 @@ MAX_KEY_BYTES: Final = 128 << 20
 """Approximate memory in bytes for the keys of one compaction; the next compaction handles further keys."""
 
 _MOST_SEGMENTS: Final = 200
-"""The most segments that a new one replaces: their files are renamed in one turn of the event loop."""
+"""The maximum number of segments that one new segment replaces. Their files are renamed in one turn of the event loop.
+"""
 
 _KEY_OVERHEAD: Final = 120
 
@@ -319,7 +320,7 @@ class Cleaner:
     def clean_group(self, plan: CleaningPlan, group: SegmentGroup) -> LogSegment:
         """Write the kept batches of a group to `.cleaned` files, sync them, and return the new segment.
 
-        Raises CorruptLog, CleaningStopped, OSError, after removing the `.cleaned` files.
+        Removes the `.cleaned` files before it raises CorruptLog, CleaningStopped or OSError.
         """
         first = group.segments[0]
         cleaned = LogSegment(self._fs, plan.directory, first.base_offset, created_ms=first.created_ms, suffix=CLEANED)
@@ -332,7 +333,7 @@ class Cleaner:
                         self._copy(plan, cleaned, header, kept)
             for path in cleaned.write_indexes():
                 sync_path(self._fs, path)
-            cleaned.file.fdatasync()  # with the handle that has written the batches: it knows of an earlier failed sync
+            cleaned.file.fdatasync()  # the handle that wrote the batches knows of an earlier failed sync
         except BaseException:
             self._drop(cleaned)
             raise
@@ -428,7 +429,7 @@ class Cleaner:
     # --- replacing ---------------------------------------------------------------------------------------------------
 
     def publish(self, log: PartitionLog, plan: CleaningPlan, cleaned: LogSegment) -> None:
-        """Rename the segment `cleaned` to `.swap` and sync the directory.
+        """Change the suffix of the files of `cleaned` to `.swap`, and sync the directory.
 
         After a crash from here on, recovery uses this segment. May run in any thread. Do nothing if the log is closed,
         because another log may now have its directory's name. On failure, remove the new segment, leave the log
@@ -535,9 +536,10 @@ def _group(segments: list[tuple[LogSegment, int]], max_bytes: int) -> list[Segme
 def _rewrite(
     header: BatchHeader, content: bytes, record_count: int, max_timestamp: int, delete_horizon_ms: int | None
 ) -> bytes:
-    """Return the batch with the uncompressed records `content`, and with unchanged offsets and sequences.
+    """Return the batch with its records replaced by the uncompressed `content`.
 
-    With `delete_horizon_ms`, the base timestamp of the batch is this delete horizon (KIP-534).
+    The offsets and sequences of the batch stay unchanged. With `delete_horizon_ms`, the base timestamp of the batch is
+    this delete horizon (KIP-534).
     """
     attributes = header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON)
     if record_count:

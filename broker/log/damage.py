@@ -1,4 +1,4 @@
-"""Find the damage in the partitions of a data directory, for a repair (`repair.py`). Changes nothing.
+"""Find the damage in the partitions of a data directory, for a repair (`repair.py`), without changing anything.
 
 The rules that the broker applies when it starts (`offset_rules.py`) decide what counts as damage. In addition, all
 checksums are verified, even those that the broker does not check when it starts. Indexes, producer snapshots and
@@ -28,14 +28,14 @@ from .segment import LogSegment
 class Damage:
     """The place where a partition is damaged, and the part that a repair removes.
 
-    A repair removes everything from `lost_from_offset` on: `lost_bytes` bytes. Among them, after the damage, are at
+    A repair removes everything from `lost_from_offset` on: `lost_bytes` bytes. After the damage, these bytes contain at
     least `whole_batches` undamaged batches with `whole_records` records.
 
-    `below_recovery_point`: whether records are lost that are known to have been on disk, and so may have been
-    acknowledged and read; otherwise the broker would cut the torn tail by itself. `new_start_offset`: if it is not -1,
-    the beginning of the log is missing or damaged; a repair then makes this the log start offset, and removes only the
-    first `lost_bytes` bytes of `file`, in which all records are deleted. The damage of the journal has the topic "" and
-    the partition -1; a repair redoes its readable part.
+    `below_recovery_point`: whether any lost records are known to have been on disk, and so may have been acknowledged
+    and read. If there are none, the broker itself would cut off a torn tail. `new_start_offset`: if it is not -1, the
+    beginning of the log is missing or damaged. A repair then makes this offset the log start offset, and removes only
+    the first `lost_bytes` bytes of `file`, whose records are already deleted. Damage of the journal has the topic ""
+    and the partition -1. A repair redoes the readable part of the journal.
     """
 
     topic: str
@@ -55,7 +55,8 @@ class Damage:
 class Accepted:
     """What an inspection accepted as undamaged in a partition that Apache Kafka wrote, or whose checkpoint is missing.
 
-    `start_offset`: the log start offset. `of_kafka`: the partition's segments of Kafka, with the gaps between them.
+    `start_offset`: the log start offset. `of_kafka`: the partition's segments that Kafka wrote, with the gaps between
+    them.
     """
 
     key: tuple[str, int]
@@ -106,9 +107,9 @@ def find_damage(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> tu
 def list_segments(path: str, fs: FileSystem) -> list[LogSegment]:
     """Return the segments of a partition in the order of their base offsets.
 
-    A `.swap` segment, which compaction has completed, stands in for the segments that it replaces, as when the broker
-    starts. If it is damaged, the segments that it replaces are unknown, and none is left out; a segment with the same
-    base offset comes after it.
+    A `.swap` segment, which compaction has completed, stands in for the segments that it replaces, as it does when the
+    broker starts. If the `.swap` segment is damaged, it is unknown which segments it replaces, so none of them is left
+    out. A segment with the same base offset then comes after it.
     """
     segments = []
     for name in fs.list(path):
@@ -163,7 +164,7 @@ def _inspect_partition(
     beginning: Damage | None = None
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else None
-        is_swap = segment.path().endswith(SWAP)  # a start refuses a damaged one, wherever it begins
+        is_swap = segment.path().endswith(SWAP)  # the loader refuses a damaged one, wherever it begins
         if rules.is_deleted(following) and not is_swap:
             continue
         cut = number
@@ -243,9 +244,9 @@ def _sound_end(
             if not rules.follows(end_offset, base_offset, following):
                 if gap is not None and gap[2] <= base_offset < end_offset:
                     position, base_offset, end_offset = gap
-                raise BrokenBatch(position, f"offset {base_offset} follows {end_offset - 1}")
+                raise BrokenBatch(position, f"base offset {base_offset} cannot follow offset {end_offset - 1}")
             if not rules.fits(end_offset, base_offset, header.next_offset, following):
-                raise BrokenBatch(position, f"offset {header.last_offset} belongs to the next segment")
+                raise BrokenBatch(position, f"offset {header.last_offset} of the batch belongs to the next segment")
             segment.check_offset(position, header)
             gap = (position, base_offset, end_offset) if base_offset > end_offset else None
             end_offset = header.next_offset
@@ -292,7 +293,10 @@ def _first_live(
 def _damage(
     topic: str, partition: int, segments: list[LogSegment], broken: BrokenBatch, end_offset: int, recovery_point: int
 ) -> Damage:
-    """Return the damage at which the log ends. It begins in the first of `segments`, which hold all that is lost."""
+    """Return the damage that ends the log.
+
+    The damage begins in the first of `segments`. These segments contain everything that a repair removes.
+    """
     batches, records = _whole_behind(segments[0], broken.position + 1)
     for later in segments[1:]:
         more = _whole_behind(later, 0)

@@ -1,9 +1,9 @@
 """Check whether the disk of a data directory accepts writes: write and sync a small file when a health check asks.
 
-Decides when a probe begins and what its result means. At most one probe runs at a time, and at most one begins per
-interval. Health checks between two probes share the last result. A probe runs in the flush lane, like the syncs of
-logs, never on the event loop. A failed probe is not treated like a failed write of log data: it affects only the
-response to the health check.
+This module decides when a probe begins and what its result means. At most one probe runs at a time, and at most one
+begins per interval. Health checks between two probes share the last result. A probe runs in the flush lane, like the
+syncs of logs, never on the event loop. A failed probe is not treated like a failed write of log data: it affects only
+the response to the health check.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DiskProbe:
     def check(self) -> asyncio.Future[str | None]:
         """Return a future. Its result is the reason why the disk does not accept writes, or None if it does.
 
-        The future is done at the latest when the probe's time limit is over.
+        The future is done when the probe's time limit has passed, or earlier.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[str | None] = loop.create_future()

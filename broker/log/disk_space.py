@@ -20,8 +20,9 @@ from .results import storage_error
 logger = structlog.get_logger(__name__)
 
 _GRANT: Final = 16 * 1024 * 1024
-"""Bytes that may be written before the free space is read again. It is read again because other processes may have
-filled the disk."""
+"""The number of bytes that may be written before the free space is read again. It is read again because other processes
+may have filled the disk.
+"""
 
 
 class DiskSpace:
@@ -30,7 +31,10 @@ class DiskSpace:
     __slots__ = ("_directory", "_fs", "_full", "_granted", "_granted_internally", "decision_bytes", "reserve_bytes")
 
     def __init__(self, fs: FileSystem, directory: str, reserve_bytes: int, decision_bytes: int) -> None:
-        """Reserve `reserve_bytes` that clients cannot use, `decision_bytes` (at most half) of them for decisions."""
+        """Reserve `reserve_bytes`, which clients cannot use.
+
+        `decision_bytes` of them, but at most half, are kept for transaction decisions.
+        """
         self._fs = fs
         self._directory = directory
         self.reserve_bytes = reserve_bytes
@@ -51,7 +55,7 @@ class DiskSpace:
             self._granted = self._grant(size, self.reserve_bytes, "log.reserve.bytes")
 
     def require_internally(self, size: int) -> None:
-        """Reserve room for `size` bytes that an internal topic needs, but not for a transaction decision.
+        """Reserve room for `size` bytes that an internal topic needs for anything other than a transaction decision.
 
         Raise KAFKA_STORAGE_ERROR if that needs the part of the reserve that is kept for transaction decisions.
         """
@@ -71,7 +75,7 @@ class DiskSpace:
         if free < kept:
             raise OSError(
                 errno.ENOSPC,
-                f"the compaction of {name} has stopped at {free} free bytes, because it leaves at least {kept} bytes of"
+                f"the compaction of {name} has stopped at {free} free bytes, because it must keep {kept} bytes of"
                 " log.reserve.bytes free",
             )
 

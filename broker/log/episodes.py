@@ -1,6 +1,6 @@
 """Log one line when a background job begins to fail, and one when it succeeds again, however often it was retried.
 
-Remembers which jobs are failing at the moment. It is for background work that is retried until it succeeds:
+This module remembers which jobs are failing at the moment. It serves background work that is retried until it succeeds:
 checkpoints, unlinks, retention, compaction.
 """
 

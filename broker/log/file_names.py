@@ -88,15 +88,16 @@ def partition_directory(topic: str, partition: int) -> str:
 def deleted_directory(topic: str, partition: int, unique: str) -> str:
     """Return the name that a partition's directory has while it is being deleted.
 
-    `unique` makes it differ from earlier names.
+    `unique` makes the name differ from earlier ones.
     """
     return f"{_shortened(partition_directory(topic, partition))}.{unique}{DELETED_DIRECTORY}"
 
 
 def _shortened(name: str) -> str:
-    """Return the name of a partition's directory with at most 200 characters, because a file name has at most 255.
+    """Return the name of a partition's directory, shortened to at most 200 characters.
 
-    The end of a longer name is replaced by a hash of the whole name, after a character that no topic name has.
+    A file name may have at most 255 characters. The end of a longer name is replaced by a hash of the whole name, after
+    a character that no topic name has.
     """
     if len(name) <= _MAX_NAME:
         return name

@@ -36,7 +36,7 @@ class IndexCache:
         return len(self._sizes)
 
     def loaded(self, segment: Indexed) -> None:
-        """Count the indexes that `segment` has loaded, and drop older ones while the cache exceeds its limit."""
+        """Count the loaded indexes of `segment`. Drop those of other segments while the cache exceeds its limit."""
         size = segment.loaded_index_bytes
         self.used_bytes += size - self._sizes.pop(segment, 0)
         self._sizes[segment] = size

@@ -60,7 +60,7 @@ class OffsetIndex:
         return len(self._offsets)
 
     def append(self, last_offset: int, position: int) -> None:
-        """Add the batch at byte `position`, whose last offset is `last_offset`. Both must rise from entry to entry."""
+        """Add an entry for the batch at byte `position`. `position` and `last_offset` must rise from entry to entry."""
         self._offsets.append(last_offset - self.base_offset)
         self._positions.append(position)
 
@@ -97,7 +97,7 @@ class OffsetIndex:
         the checksum has been verified, so the order of the entries is not checked.
         """
         if len(data) % cls.entry_size:
-            raise CorruptIndex(f"offset index of {len(data)} bytes: not a multiple of {cls.entry_size}")
+            raise CorruptIndex(f"the offset index has {len(data)} bytes, which is not a multiple of {cls.entry_size}")
         words = _big_endian(array("i", data))
         offsets, positions = words[0::2], words[1::2]
         count = _leading(
@@ -113,7 +113,7 @@ class OffsetIndex:
 
 
 class TimeIndex:
-    """Maps timestamps to offsets from which a search for the timestamp can begin."""
+    """Maps each timestamp to an offset at which a search for the timestamp can begin."""
 
     __slots__ = ("_offsets", "_timestamps", "base_offset")
 
@@ -161,7 +161,7 @@ class TimeIndex:
         verified, so the order of the entries is not checked.
         """
         if len(data) % cls.entry_size:
-            raise CorruptIndex(f"time index of {len(data)} bytes: not a multiple of {cls.entry_size}")
+            raise CorruptIndex(f"the time index has {len(data)} bytes, which is not a multiple of {cls.entry_size}")
         timestamps = _big_endian(array("q", _gathered(data, 0, 8)))
         offsets = _big_endian(array("i", _gathered(data, 8, 4)))
         count = _leading(
@@ -245,12 +245,12 @@ def decode_transaction_index(data: bytes, base_offset: int) -> AbortedIndex:
     belong to a segment below `base_offset`.
     """
     if len(data) % _TXN_ENTRY.size:
-        raise CorruptIndex(f"transaction index of {len(data)} bytes: not a multiple of {_TXN_ENTRY.size}")
+        raise CorruptIndex(f"the transaction index has {len(data)} bytes, which is not a multiple of {_TXN_ENTRY.size}")
     aborted: list[AbortedTxn] = []
     for version, *values in _TXN_ENTRY.iter_unpack(data):
         entry = AbortedTxn(*values)
         if version != _TXN_VERSION:
-            raise CorruptIndex(f"transaction index entry of unknown version {version}")
+            raise CorruptIndex(f"a transaction index entry has the unknown version {version}")
         if entry.last_offset < base_offset or (aborted and entry.last_offset <= aborted[-1].last_offset):
             raise CorruptIndex(f"transaction index entry {entry} is out of order")
         aborted.append(entry)

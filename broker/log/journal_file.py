@@ -32,8 +32,9 @@ from .shared_directory import SharedDirectory
 from .small_files import read_readable, replace_file
 
 _FILLED_AT_ONCE: Final = 1 << 20
-"""The number of zero bytes that are written and synced at a time, so that syncs of other files need not wait for all
-zeros of the file."""
+"""The number of zero bytes that are written and synced at a time. So syncs of other files need not wait until the whole
+file is filled.
+"""
 
 
 class UnreadExtent(OSError):
@@ -46,7 +47,7 @@ def journal_path(directory: str, number: int) -> str:
 
 
 class JournalFile:
-    """An open journal file. `position`: where the next batch goes. At most one call may be under way."""
+    """An open journal file. `position`: where the next batch is written. Only one method may run at a time."""
 
     def __init__(self, fs: FileSystem, path: str, number: int, file: File, file_id: bytes, size: int) -> None:
         self.path = path
@@ -58,7 +59,7 @@ class JournalFile:
         self._id = file_id
 
     def append(self, sequence: int, extents: Sequence[Extent], voids: Sequence[Void]) -> None:
-        """Write a batch and sync it. Raises UnreadExtent, after which the file is still usable, and OSError."""
+        """Write a batch and sync it. Raises OSError; the file stays usable only if the error is an UnreadExtent."""
         entries = []
         for extent in extents:
             try:

@@ -12,10 +12,10 @@ still known to which partition they belong. All integers are big endian, and che
                         uint64 end offset of the partition, uint32 mark of the segment, uint32 checksum of the bytes
                         uint32 count, then per void: uint16 size of the name, name, uint64 base offset
 
-A void invalidates all entries in earlier batches for segments of the partition below its base offset. The mark of a
-segment distinguishes it from another segment with the same name (`segment_mark`), so an entry is redone only in the
-file for which it was made, even if a void is lost. The id is random, so that records of a client cannot pass for a
-batch. Sequences have no gap within a file.
+A void names a partition and a base offset. It invalidates the entries in earlier batches for those segments of the
+partition that have a lower base offset. The mark of a segment distinguishes it from another segment with the same name
+(`segment_mark`), so an entry is redone only in the file for which it was made, even if a void is lost. The id is
+random, so that records of a client cannot pass for a batch. Within a file, the sequences of the batches have no gap.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def segment_mark(file: File) -> int:
 
 
 class Entry(NamedTuple):
-    """Bytes of a partition's segment in a journal. `content` is None if the bytes are damaged."""
+    """Bytes in a journal that belong to a partition's segment. `content` is None if the bytes are damaged."""
 
     name: str
     base_offset: int
@@ -82,8 +82,8 @@ class Entry(NamedTuple):
 class Extent(NamedTuple):
     """The bytes of a partition that a flush has to make durable: `size` bytes of `file` from `position` on.
 
-    `name`: the name of the partition's directory. `base_offset`: that of the segment. `end_offset`: the offset after
-    the last batch in these bytes.
+    `name`: the name of the partition's directory. `base_offset`: the base offset of the segment. `end_offset`: the
+    offset after the last batch in these bytes.
     """
 
     name: str
@@ -111,7 +111,7 @@ class Extent(NamedTuple):
 
 
 class Void(NamedTuple):
-    """Invalidates the entries in earlier batches for segments of `name` with a base offset below `below`."""
+    """Invalidates entries in earlier batches: those for segments of `name` with base offsets below `below`."""
 
     name: str
     below: int = EVERYTHING

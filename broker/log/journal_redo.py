@@ -68,8 +68,8 @@ class JournalDamaged(Exception):
 class Leftover:
     """A journal file that stays for the next start to redo. It has entries of the partitions `names`.
 
-    `kept_for`: the partition with which the file can be removed, because the file has entries of this partition alone
-    and no voids; else None.
+    `kept_for`: the partition whose deletion makes the file unnecessary, because the file has entries of this partition
+    alone and no voids; else None.
     """
 
     path: str
@@ -83,7 +83,7 @@ class LeftJournal:
 
     `entries`: the entries that no void invalidates, by the name of the partition, in order. `paths`: the journal files.
     `empty`: those of them that have no batch. `number`: the number of the next file, above all that are in use.
-    `sequence`: that of the next batch. `damage`: why entries may be missing, or None. `same_boot`: whether the
+    `sequence`: the sequence of the next batch. `damage`: why entries may be missing, or None. `same_boot`: whether the
     operating system has run without a restart since the journal was written, so that the page cache should have the
     missing bytes. `failures`: the errors of the partitions whose entries cannot be redone.
     """
@@ -99,7 +99,7 @@ class LeftJournal:
     failures: dict[str, OSError] = field(default_factory=dict)
 
     def end_offset(self, name: str) -> int:
-        """Return the offset up to which the journal has made records of the partition durable; 0 without entries."""
+        """Return the offset up to which the journal has made records of the partition durable; 0 if it has none."""
         return max((entry.end_offset for entry in self.entries.get(name, ())), default=0)
 
     def drop_needless(self, fs: FileSystem, recovery_points: Mapping[tuple[str, int], int]) -> None:
@@ -113,7 +113,7 @@ class LeftJournal:
             needed = [entry for entry in entries if entry.end_offset > on_disk]
             try:
                 # Only damage can hide a void. Without damage, an empty segment proves nothing: the page cache has lost
-                # its bytes if the disk was detached meanwhile.
+                # the segment's bytes if the disk was detached meanwhile.
                 void_lost = self.same_boot and self.damage is not None
                 needed = _of_this_partition(fs, f"{self.directory}/{name}", needed, empty_is_new=void_lost)
             except OSError as error:
@@ -154,7 +154,7 @@ class LeftJournal:
     def keep(self, fs: FileSystem, file_id: bytes) -> list[Leftover]:
         """Keep the entries of each partition in `failures` in a journal file of its own, and return the files.
 
-        Raises OSError, after removing the new files.
+        Removes the new files before it raises OSError.
         """
         kept: list[Leftover] = []
         try:

@@ -26,8 +26,8 @@ from .small_files import decode_offset, encode_offset, read_derived, write_file
 class KafkaSegments:
     """The segments of Apache Kafka in a partition's directory.
 
-    `names`: the files in the directory. `on_disk_to`: the files of segments with lower base offsets are known to be on
-    disk; None if all files are. Raises OSError.
+    `names`: the files in the directory. `on_disk_to`: the files of segments with base offsets below this offset are
+    known to be on disk; None if all files are on disk. Raises OSError.
     """
 
     def __init__(self, fs: FileSystem, directory: str, names: Iterable[str], on_disk_to: int | None) -> None:
@@ -35,7 +35,7 @@ class KafkaSegments:
         self._path = f"{directory}/{KAFKA_END}"
         self._on_disk_to = on_disk_to
         names = frozenset(names)
-        # A `.swap` file replaces segments as soon as the log is opened, without its indexes.
+        # As soon as the log is opened, a `.swap` file replaces segments. Its indexes are not used.
         files = {entry for name in names if (entry := parse_segment_name(name.removesuffix(SWAP))) is not None}
         bases = {base for base, kind in files if kind == OFFSET_INDEX}
         self._bases = bases - {base for base, kind in files if kind == CHECKSUMS}

@@ -69,8 +69,8 @@ class LeaderEpochs:
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Return the largest known epoch not above `epoch`, and its end offset (exclusive).
 
-        If all known epochs are newer, return `epoch` and the start offset of the oldest. Return (-1, -1) if `epoch` is
-        negative or newer than all known ones, or if none is known.
+        If all known epochs are newer, return `epoch` and the start offset of the oldest known epoch. Return (-1, -1) if
+        `epoch` is negative or newer than all known ones, or if none is known.
         """
         if epoch < 0 or not self._entries or epoch > self.latest:
             return -1, -1

@@ -46,20 +46,20 @@ class Producers(Protocol):
         """Return the producers with an open transaction in this partition, oldest transaction first."""
 
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
-        """Return the batch that `header` repeats if it is one of the producer's last five, else None."""
+        """Return which of the producer's last five batches `header` repeats, or None if it repeats none of them."""
 
     def check(
         self, header: BatchHeader, marker: ControlRecord | None, origin: AppendOrigin, transaction_version: int
     ) -> None:
-        """Raise KafkaError if the producer may not append this batch next. `marker` is a control batch's record."""
+        """Raise KafkaError if the producer may not append this batch next. `marker`: the record of a control batch."""
 
 
 class Log(Protocol):
     """The records of one partition, in order.
 
     At every moment log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset. Readers see the records
-    below the high watermark, or below the last stable offset if they are read_committed. Records below these offsets
-    never change.
+    below the high watermark; read_committed readers see only those below the last stable offset. Visible records never
+    change.
     """
 
     @property
@@ -97,7 +97,7 @@ class Log(Protocol):
 
     @property
     def failure(self) -> KafkaError | None:
-        """The error that stops all appends, or None if the log works. Durable records can still be read after it."""
+        """The error that stops all appends, or None if the log works. It does not stop reads of durable records."""
 
     @property
     def producers(self) -> Producers: ...
@@ -113,7 +113,7 @@ class Log(Protocol):
         """
 
     def update_config(self, config: LogConfig) -> None:
-        """Replace the log's settings, from the next operation on."""
+        """Replace the log's settings. The new ones apply from the next operation on."""
 
     # --- append
 
@@ -192,9 +192,9 @@ class Log(Protocol):
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the largest leader epoch not above `epoch`, and its end offset (KIP-101).
 
-        If all known epochs are newer, return `epoch` and the start offset of the oldest. Return (-1, -1) if `epoch` is
-        negative or newer than all known ones, or if none is known. Raises KAFKA_STORAGE_ERROR if the log is so damaged
-        that the result is unknown.
+        If all known epochs are newer, return `epoch` and the start offset of the oldest known epoch. Return (-1, -1) if
+        `epoch` is negative or newer than all known ones, or if none is known. Raises KAFKA_STORAGE_ERROR if the log is
+        so damaged that the result is unknown.
         """
 
     def batches(self, offset: int | None = None, end: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -292,7 +292,7 @@ class Logs(Protocol):
         """Drop a lost partition from `lost` because its topic no longer exists."""
 
     def note_stray(self, key: TopicPartition) -> None:
-        """Record that the partition belongs to no topic. Its directory may be missing after a clean stop."""
+        """Record that the partition belongs to no topic, so that its directory may be moved away after a clean stop."""
 
     def holdings(self, besides: TopicPartition) -> str | None:
-        """Return the name of a partition other than `besides` that is or was stored, or None."""
+        """Return the name of a partition other than `besides` that is or was stored, or None if there is none."""

@@ -1,7 +1,7 @@
 """Open a partition's directory as a `PartitionLog` after a clean stop, a crash, or a loss of power.
 
-Decides which files are kept, finishes a compaction that a crash interrupted, distinguishes damage from a torn write,
-cuts off a torn tail, and rebuilds indexes and producer state. Rules:
+This module decides which files are kept, finishes a compaction that a crash interrupted, distinguishes damage from a
+torn write, cuts off a torn tail, and rebuilds indexes and producer state. It follows these rules:
 
 * Everything below the recovery point was on disk before the crash. The recovery point is the highest of the offsets in
   the checkpoint, in the partition's own `flushed-offset` file and in the redone journal. Batches below it are read only
@@ -94,7 +94,7 @@ class LoadPoint:
     since the partition was last loaded, so that no written byte can have been lost. `cleaned_to`: compaction has left
     no gaps from this offset on in the last segment; None if it is not known. `unsynced_from`: from this offset on,
     records may be in the page cache alone, after a sync that failed. `unread`: the path of a file that cannot be read
-    and may have a higher `recovery_point`; empty if there is none. If there is such a file, damage is never treated as
+    and may contain a higher recovery point; empty if there is none. If there is such a file, damage is never treated as
     a torn write.
     """
 
@@ -244,7 +244,7 @@ class _Loader:
         self._altered = False
 
     def load(self) -> int:
-        """Load the log and return its log end offset. Raises CorruptLog and OSError, after closing the files."""
+        """Load the log and return its log end offset. Closes the files before it raises CorruptLog or OSError."""
         try:
             return self._load()
         except BaseException:
@@ -410,7 +410,7 @@ class _Loader:
         return frozenset(self._fs.list(self._directory))
 
     def _is_directory(self, name: str) -> bool:
-        """Whether `name` is a directory. It does not belong to the log then, even if it is named like a log's file."""
+        """Whether `name` is a directory. A directory is not part of the log, even if it is named like a log's file."""
         return self._fs.is_directory(f"{self._directory}/{name}")
 
     def _begin_at(self, offset: int) -> None:
@@ -531,7 +531,7 @@ class _Loader:
         self.saved_bytes = 0
 
     def _scan(self, segment: LogSegment, following: int) -> tuple[int, BrokenBatch | None]:
-        """Verify and index all batches of a segment whose next segment begins at offset `following`.
+        """Verify and index all batches of a segment. The next segment begins at offset `following`.
 
         Return (the end offset of the valid batches, the error of the first invalid batch or None).
         """
@@ -558,10 +558,10 @@ class _Loader:
                 if not self._rules.follows(end_offset, header.base_offset, following):
                     if self._damage is not None and self._rules.may_have_gaps(segment.base_offset):
                         raise self._damage  # the previous batch may be the one with the wrong offset
-                    raise BrokenBatch(at, f"offset {header.base_offset} follows {end_offset - 1}")
+                    raise BrokenBatch(at, f"base offset {header.base_offset} cannot follow offset {end_offset - 1}")
                 next_offset = header.next_offset
                 if not self._rules.fits(end_offset, header.base_offset, next_offset, following):
-                    raise BrokenBatch(at, f"offset {next_offset - 1} belongs to the next segment")
+                    raise BrokenBatch(at, f"offset {next_offset - 1} of the batch belongs to the next segment")
                 segment.index(at, header, self._config.index_interval_bytes)
                 end_offset = next_offset
                 self._scanned_producers |= header.producer_id >= 0
@@ -617,9 +617,10 @@ class _Loader:
     def _end_before(self, number: int, end_offset: int) -> None:
         """End the log at `end_offset`, because the segment `number` should begin there, but does not.
 
-        Raises CorruptLog unless a loss of power can have caused this by undoing unsynced changes of file names. That is
-        impossible after a clean stop, without a restart of the operating system, or below the recovery point. A
-        read-only log is not cut: if a segment is missing, the log only forgets the segments after the gap.
+        Raises CorruptLog unless a loss of power can have caused this by undoing unsynced changes of file names. No loss
+        of power can have caused it after a clean stop, below the recovery point, or if the operating system has not
+        been restarted. A read-only log is not cut: if a segment is missing, the log only forgets the segments after the
+        gap.
         """
         before, segment = self.segments[number - 1], self.segments[number]
         size = self._fs.file_size(before.path())
@@ -810,7 +811,7 @@ class _Loader:
         """Put a scanned segment on disk: write again what may not have been synced, and sync the file. Raises OSError.
 
         After a failed sync, the page cache may have bytes that the disk has refused, and a sync alone does not write
-        them. This holds for each `durability`: what is synced here counts as on disk at the next start.
+        them. This is done at every `durability`, because what is synced here counts as on disk at the next start.
         """
         file = self._disk.open(segment.path())
         try:

@@ -1,8 +1,8 @@
 """Read ranges of whole batches from a log.
 
-This module searches for positions, and caches the positions at which readers will continue. It never decides how far a
-reader may see: the caller passes the limit. A sequential read costs one pread: bytes after the last whole batch that it
-may return are cut off in memory. Aborted transactions are found in `aborted.py`, offsets by timestamp in
+This module searches for the positions of batches, and caches those at which readers will continue. It never decides how
+far a reader may see: the caller passes the limit. A sequential read costs one pread: bytes after the last whole batch
+that it may return are cut off in memory. Aborted transactions are found in `aborted.py`, offsets by timestamp in
 `timestamp_search.py`.
 """
 
@@ -60,11 +60,12 @@ class LogReader:
     def read(
         self, offset: int, limit: int, end_offset: int, max_bytes: int, min_one: bool, committed: bool
     ) -> tuple[Buffer, int]:
-        """Return whole batches from the batch with `offset` on, all below offset `limit`, and the offset after them.
+        """Return whole batches from the one that holds `offset` up to offset `limit`, and the offset after them.
 
         At most `max_bytes` of one segment are returned. With `min_one`, the first batch is returned whatever its size.
-        `end_offset` is the log end offset. If `committed` is true, the read ends before very many aborted transactions.
-        Raises CorruptLog, OSError, and NotAtHand if data must be loaded in a thread first.
+        `end_offset` is the log end offset. If `committed` is true, the read ends early if its range would contain very
+        many aborted transactions. Raises CorruptLog and OSError. Raises NotAtHand if data must first be loaded in a
+        thread.
         """
         if offset >= limit or (max_bytes <= 0 and not min_one):
             return b"", offset

@@ -1,7 +1,7 @@
 """Check a batch before it is appended, as far as that is possible from the batch alone.
 
 This module checks format, checksum, size, counts, timestamps and, for compacted topics, keys. The records inside the
-batch are checked by `batch_inspection.py`. It never looks at other batches or at producers.
+batch are checked by `batch_inspection.py`. This module never looks at other batches or at producers.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def read_and_check(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{where}: compression type {header.compression} is unknown"
         )
     if header[12] != header[6] + 1:
-        raise invalid(where, f"a batch of {header.record_count} records has lastOffsetDelta {header.last_offset_delta}")
+        raise invalid(
+            where, f"a batch of {header.record_count} records has the wrong lastOffsetDelta {header.last_offset_delta}"
+        )
     if attributes & CONTROL and origin is CLIENT:
         raise invalid(where, "clients must not write control records")
     return header

@@ -21,7 +21,7 @@ from .kafka_segments import KafkaSegments
 
 
 class OffsetRules:
-    """The rules for one log. `following`: the base offset of the next segment; None for the last segment.
+    """The rules for one log. `following` always is the base offset of the next segment; None for the last segment.
 
     `start_offset`: the log start offset. `cleaned_to`: the offset up to which compaction came according to its
     checkpoint; None if it is not known. A crash may have interrupted a later compaction before the checkpoint was
@@ -42,7 +42,7 @@ class OffsetRules:
         return following is not None and following <= self._start_offset
 
     def joins(self, before: int, base_offset: int, end_offset: int) -> bool:
-        """Whether no record is missing or duplicated before the segment at `base_offset`.
+        """Whether the segment at `base_offset` joins the one before it without a missing or duplicated record.
 
         The segment before it has the base offset `before` and ends at `end_offset`.
         """
@@ -71,8 +71,8 @@ class OffsetRules:
         return base_offset == end_offset < following
 
     def is_leftover(self, end_offset: int, following: int | None) -> bool:
-        """Whether the bytes after the last valid batch of a segment, which ends at `end_offset`, hold no live records.
+        """Whether the bytes after a segment's last valid batch are a leftover, because all live records precede them.
 
-        All records of the segment precede them, or are deleted.
+        `end_offset`: the end of this batch.
         """
         return end_offset == following or self.is_deleted(following)

@@ -1,7 +1,7 @@
 """Append to one partition's log and read from it.
 
-This module carries out the steps of an append (check, stamp, write, record in memory), and makes the errors for
-readers. The parts of a log keep its state:
+This module carries out the steps of an append (check, stamp, write, record in memory), and creates the errors that
+readers get. The parts of a log keep its state:
 
 * `offsets` (`log_offsets.py`): how far the log reaches, and how far readers may see;
 * `files` (`log_files.py`): what is on disk, who waits for it, and the failure that takes the log offline;
@@ -16,8 +16,8 @@ the event loop's thread; only `FlushTask.run` and jobs that are given to threads
 
 Invariants, at every moment:
 
-* An appended batch is in the file, in the indexes and in the producer state. A batch whose append raised is in none of
-  them.
+* An appended batch is in the file, in the indexes and in the producer state. A batch whose append raised an error is in
+  none of them.
 * Each offset is assigned to one record only. The offsets of a failed append are used by the next append.
 """
 
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 logger = structlog.get_logger(__name__)
 
 _SIDE_READS: Final = 5
-"""The number of loads in a thread, plus two for each segment, after which a read continues without threads.
+"""After this number of loads in a thread, plus two for each segment, a read continues without threads.
 
 A limit is needed because the log may change during each load, so that the read needs other data.
 """
@@ -214,7 +214,7 @@ class PartitionLog:
         self.leader_epochs.assign(leader_epoch, self.offsets.log_end_offset)
 
     def update_config(self, config: LogConfig) -> None:
-        """Replace the log's settings, from the next operation on."""
+        """Replace the log's settings. The new ones apply from the next operation on."""
         self.config = config
         self.files.set_durability(config.durability)
 
@@ -310,9 +310,9 @@ class PartitionLog:
         A client sends exactly one batch, a coordinator any number of batches. A writable buffer is changed in place.
 
         `inspection`: the finished inspection of the client's batch; without it the batch is inspected here without
-        pauses. `essential`: whether a coordinator's batch may have any size and may use the last part of the disk
-        reserve, as markers may. `transaction_version` 2 requires sequence 0 in the first batch of an unknown producer,
-        and a marker with a newer epoch than the open transaction (KIP-890).
+        pauses. `essential`: whether a coordinator's batch, like a marker, may have any size and may use the last part
+        of the disk reserve. `transaction_version` 2 requires sequence 0 in the first batch of an unknown producer, and
+        a marker with a newer epoch than the open transaction (KIP-890).
 
         Raises KafkaError CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
         UNSUPPORTED_COMPRESSION_TYPE, NOT_LEADER_OR_FOLLOWER, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
@@ -552,7 +552,7 @@ class PartitionLog:
     def _read_failed(self, error: CorruptLog | CorruptIndex | OSError) -> KafkaError:
         """Return the error for a reader. If a file is damaged or missing, also take the log offline.
 
-        Then nothing is appended after the damage any more, but undamaged records can still be read. Of all other read
+        From then on, nothing is appended after the damage, but undamaged records can still be read. Of all other read
         errors, only the first one is logged.
         """
         if isinstance(error, OSError) and error.errno in OUT_OF_DESCRIPTORS:

@@ -56,7 +56,7 @@ def write_snapshot(file: File, entries: Sequence[ProducerStateEntry]) -> None:
 
 
 def _body(entries: Sequence[ProducerStateEntry]) -> Iterator[bytes]:
-    """Yield the content of a snapshot that follows its head, in pieces."""
+    """Yield, in pieces, the part of a snapshot's content that follows the head."""
     yield _COUNT.pack(len(entries))
     pack_entry, pack_older, pack_batch = _ENTRY.pack, _OLDER.pack, _BATCH.pack
     with_older: list[ProducerStateEntry] = []

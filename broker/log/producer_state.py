@@ -48,11 +48,11 @@ class ProducerStateEntry:
     """The state of one producer id in one partition.
 
     `producer_epoch` is -1 until the producer has written a batch; an offset is -1 if there is none. `last_timestamp` is
-    the timestamp in the producer's last batch (ms). `last_seen` is the time of its last append, or of the broker's
-    start if that was later, in seconds of the monotonic clock. `batches` has the last batches of the current epoch
-    only, because each epoch begins with sequence 0. It is a tuple, because a tuple needs a tenth of a deque's memory,
-    and each producer has one in each partition. `generation` shows the partition's state manager whether a captured
-    state contains the entry; if so, the entry must not change.
+    the timestamp in the producer's last batch (ms). `last_seen` is the time of the producer's last append, or of the
+    broker's start if that was later, in seconds of the monotonic clock. `batches` has the last batches of the current
+    epoch only, because each epoch begins with sequence 0. `batches` is a tuple, because each producer has one in each
+    partition, and a tuple needs a tenth of a deque's memory. `generation` shows the partition's state manager whether a
+    captured state contains the entry; if so, the entry must not change.
     """
 
     __slots__ = (
@@ -118,7 +118,7 @@ class ProducerStateEntry:
         return batch
 
     def _with_sequences_of(self, header: BatchHeader) -> BatchMetadata | None:
-        """Return the remembered batch with the same epoch and sequences as `header`, of any transaction, else None."""
+        """Return the remembered batch of any transaction with the same epoch and sequences as `header`, else None."""
         if header.producer_epoch != self.producer_epoch:
             return None
         last_sequence = header.last_sequence
@@ -191,9 +191,10 @@ class ProducerStateEntry:
         """Raise KafkaError INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if the marker is outdated.
 
         With transaction version 2 the epoch of a marker is one above the epoch of its transaction. So a marker with the
-        epoch of the open transaction is a late marker of the previous transaction. A commit marker with an epoch more
-        than one above belongs to a later transaction. In this case a power failure with durability=os has lost the
-        marker of the open transaction, and its outcome is unknown. Neither marker may end the open transaction.
+        epoch of the open transaction is a late marker of the previous transaction. A commit marker whose epoch is
+        higher by more than one belongs to a later transaction. In this case a power failure with durability=os has lost
+        the marker of the open transaction, so the outcome of the open transaction is unknown. Neither marker may end
+        the open transaction.
         """
         expected = epoch >= self.producer_epoch
         if transaction_version >= TRANSACTION_V2 and self.current_txn_first_offset >= 0:

@@ -38,7 +38,7 @@ from .small_files import replacing
 logger = structlog.get_logger(__name__)
 
 _STRAY_SNAPSHOTS: Final = 8
-"""How many snapshots of earlier stops a log keeps if its first batches are deleted."""
+"""How many snapshots of earlier stops a log keeps if its first batches have been deleted."""
 
 _LOOKED_AT: Final = 500
 """The number of producers that one step of `expire` examines."""
@@ -124,7 +124,7 @@ class ProducerStateManager:
     # --- appending ---------------------------------------------------------------------------------------------------
 
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
-        """Return the batch that `header` repeats if it is one of the producer's last five, else None."""
+        """Return which of the producer's last five batches `header` repeats, or None if it repeats none of them."""
         entry = self._entries.get(header.producer_id)
         return None if entry is None else entry.find_duplicate(header)
 
@@ -313,7 +313,7 @@ class ProducerStateManager:
         """Remove the snapshot files of segments that compaction has joined into one. `bases` are their base offsets,
         and `later` is the base offset of the segment after them.
 
-        If there is no snapshot at `later`, keep all files, because one of them may be the newest. Then the next start
+        If there is no snapshot at `later`, keep all files, because one of them may be the newest. The next start then
         removes them.
         """
         if self._fs.exists(self.snapshot_path(later)):

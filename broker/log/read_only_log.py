@@ -1,7 +1,7 @@
-"""Serve the sound part of a damaged log, that is, the records before the damage, read-only.
+"""Serve the sound part of a damaged log (the records before the damage) for reading only.
 
 `load_sound_part` creates the log. This module decides how requests are answered at the end of the sound part. The
-records after it exist or existed, but cannot be read. So a request whose response could depend on them gets
+records after this end exist or existed, but cannot be read. So a request whose response could depend on them gets
 KAFKA_STORAGE_ERROR. It never gets "out of range", "not found" or "truncated", because the client would then skip or
 repeat records. It never gets an empty read either, because a consumer would then wait forever.
 
@@ -9,8 +9,8 @@ Invariants, at every moment:
 
 * `failure` is set, so nothing is appended, deleted, rolled, compacted or saved. The log uses a `ReadOnlyFileSystem`,
   which refuses writes even if this code forgets a check.
-* log_end_offset, high_watermark and flushed_offset are the offset of the damage. A transaction that is open there is
-  undecided, so the last stable offset stays before its first record.
+* log_end_offset, high_watermark and flushed_offset are the offset of the damage. The outcome of a transaction that is
+  open there is unknown, so the last stable offset stays at its first offset.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class ReadOnlyLog(PartitionLog):
     def _read_at_hand(self, offset: int, max_bytes: int, isolation: IsolationLevel, min_one: bool) -> LogRead:
         """Read batches before the damage, and return `known_end` as the high watermark.
 
-        Raises KAFKA_STORAGE_ERROR if `offset` is at or after the damage or, for read_committed, the last stable offset.
+        Raises KAFKA_STORAGE_ERROR if `offset` is at or after the damage. For read_committed readers, it raises the
+        error at or after the last stable offset.
         """
         if offset >= self._sound_end(isolation):
             raise self._damage_error()
@@ -91,8 +92,8 @@ class ReadOnlyLog(PartitionLog):
     ) -> Steps[tuple[int, int, int]]:
         """Find the first record not older than `timestamp` (ms); return its (timestamp, offset, leader epoch).
 
-        Raises KAFKA_STORAGE_ERROR if the record may lie after the damage: if no record before the damage matches, and
-        always for the latest offset (-1) and the largest timestamp (-3).
+        Raises KAFKA_STORAGE_ERROR if the record may lie after the damage. This is the case if no record before the
+        damage matches, and always for the latest offset (-1) and the largest timestamp (-3).
         """
         if timestamp in (LATEST, MAX_TIMESTAMP):
             raise self._damage_error()

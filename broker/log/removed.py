@@ -1,6 +1,6 @@
 """Keep the bytes that recovery and repair cut off a log, in the folder `removed/` of the data directory.
 
-Decides the names in this folder, and how long its content is kept:
+This module decides the names in this folder, and how long its content is kept:
 
 * `removed/<time>-torn/<partition>/` has the bytes that recovery cut off by itself. They were never acknowledged. At
   most about `MAX_TORN_BYTES` of one cut are kept. The broker removes them at its first start after `TORN_RETENTION_MS`.
@@ -32,7 +32,7 @@ _PIECE: Final = 1 << 20
 
 
 def keep_directory(partition_path: str, now_ms: int, why: str) -> str:
-    """Return the path of the directory for the bytes cut off a partition now. The directory does not exist yet.
+    """Return the path of a directory, which does not exist yet, for the bytes that are cut off a partition now.
 
     `why` is `TORN` or `REPAIR`.
     """
@@ -65,7 +65,7 @@ def keep(fs: FileSystem, source: str, position: int, directory: str, most: int |
             ):
                 copy.write_at([piece], copied)
                 copied += len(piece)
-            copy.fdatasync()  # with the handle that has written the bytes: it knows of an earlier failed sync
+            copy.fdatasync()  # the handle that wrote the bytes knows of an earlier failed sync
         finally:
             copy.close()
     finally:

@@ -1,9 +1,9 @@
 """Repair damaged partitions when an operator asks for it (`oncelog log repair`).
 
 There are two steps. `inspect` finds the damage that keeps the broker from serving a partition (`damage.py`). `repair`
-cuts the damaged part, after saving every byte that it removes. These are separate steps so that the result of `inspect`
-shows what would be lost before anything is removed. A repair never begins by itself. It takes the lock of the data
-directory, so it cannot run while a broker uses the directory.
+cuts off the damaged part, after saving every byte that it removes. These are separate steps so that the result of
+`inspect` shows what would be lost before anything is removed. A repair never begins by itself. It takes the lock of the
+data directory, so it cannot run while a broker uses the directory.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _PIECE: Final = 1 << 20
 
 
 def inspect(directory: str, fs: FileSystem) -> list[Damage]:
-    """Read every partition of a data directory, verify all checksums, and return the damage found. Changes nothing.
+    """Read every partition of a data directory, verify all checksums, and return the damage. This changes nothing.
 
-    Records that only the journal has are not treated as lost: the next start redoes them. Raises DataDirectoryError if
-    `directory` is in use or is not a data directory, and OSError if a file cannot be read.
+    Records that only the journal has are not treated as lost, because the next start writes them into the partitions.
+    Raises DataDirectoryError if `directory` is in use or is not a data directory, and OSError if a file cannot be read.
     """
     data = DataDirectory(directory, fs, SystemRandomIds(), 1)
     data.open()
@@ -71,7 +71,7 @@ def repair(directory: str, fs: FileSystem) -> list[Damage]:
             # Without the clean shutdown marker the next start recovers the partitions. The marker is removed before
             # the cut, so that an interrupted repair does not leave a partition that looks undamaged.
             data.take_clean_shutdown()
-        for damage in reversed(damages):  # the end of a log before its beginning, which gets another file name
+        for damage in reversed(damages):  # repair a log's end first: repairing its beginning renames a file
             path = f"{directory}/{partition_directory(damage.topic, damage.partition)}"
             if damage.new_start_offset < 0:
                 _cut(path, damage, fs, now_ms)

@@ -53,7 +53,7 @@ class AppendResult(NamedTuple):
 
 
 append_result: Final[Callable[[tuple[int, int, int, int, bool]], AppendResult]] = partial(tuple.__new__, AppendResult)
-"""Create an AppendResult from a tuple of its fields, faster than its constructor, which is a Python function."""
+"""Create an AppendResult from a tuple of its fields. This is faster than the constructor, a Python function."""
 
 
 class LogRead(NamedTuple):
@@ -74,7 +74,7 @@ class LogRead(NamedTuple):
 log_read: Final[Callable[[tuple[Buffer, int, int, int, list[tuple[int, int]] | None, int]], LogRead]] = partial(
     tuple.__new__, LogRead
 )
-"""Create a LogRead from a tuple of its fields, faster than its constructor, which is a Python function."""
+"""Create a LogRead from a tuple of its fields. This is faster than the constructor, which is a Python function."""
 
 
 class AbortedTxn(NamedTuple):

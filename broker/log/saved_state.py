@@ -1,8 +1,8 @@
 """Save the state that a log keeps only in memory, so that the next start need not rebuild it from the batches.
 
-Records how much of the active segment the saved state covers, and decides when saving is due. The state consists of the
-indexes of the active segment, the leader epochs and the state of the producers, which `SnapshotWriter` writes. None of
-it is needed after a crash: recovery scans the batches that the saved state does not cover.
+This module records how much of the active segment the saved state covers, and decides when saving is due. The state
+consists of the indexes of the active segment, the leader epochs and the state of the producers, which `SnapshotWriter`
+writes. None of it is needed after a crash: recovery scans the batches that the saved state does not cover.
 """
 
 from __future__ import annotations

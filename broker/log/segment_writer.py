@@ -144,7 +144,7 @@ class SegmentWriter:
         self._segments.add(segment)
         self._saved_state.rolled()
         # The old segment's unsynced bytes are registered for the next flush already. Its indexes must be on disk before
-        # the recovery point passes them, because recovery does not check segments below the recovery point.
+        # the recovery point passes the segment, because recovery does not check segments below the recovery point.
         files.sync_later(*paths)
         return segment
 

@@ -1,9 +1,9 @@
 """Sync a directory that many logs share, with as few syncs as possible.
 
-Knows which changes of names in the directory (creations, removals, renames) are on disk. The caller changes a name,
-gets a number from `changed`, and passes the number to `sync`, which returns when the change is on disk. One sync covers
-every change that was made before it began. So a thousand partitions that are created together cost about one sync, not
-a thousand.
+This module knows which changes of names in the directory (creations, removals, renames) are on disk. The caller changes
+a name, gets a number from `changed`, and passes the number to `sync`, which returns when the change is on disk. One
+sync covers every change that was made before it began. So a thousand partitions that are created together cost about
+one sync, not a thousand.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class SharedDirectory:
     def sync(self, change: int) -> None:
         """Return when the change with that number is on disk. Sync the directory unless an earlier call has done so.
 
-        Raises RootSyncFailed if the sync fails, or OSError if no file descriptor or disk space was free for the sync:
-        the caller then tries again.
+        Raises RootSyncFailed if the sync fails. Raises OSError if no file descriptor or disk space was free for the
+        sync; the caller then tries again.
         """
         with self._lock:
             if self._synced < change:

@@ -69,9 +69,7 @@ def replacing(fs: FileSystem, path: str) -> Iterator[File]:
 def renew_file(fs: FileSystem, path: str) -> None:
     """Write the content of a small file to a new file of the same name, and sync the file and its directory.
 
-    Raises OSError.
-
-    If a sync of the file has failed before, another sync alone would not put the content on disk.
+    If a sync of the file has failed before, another sync alone would not put the content on disk. Raises OSError.
     """
     write_file(fs, path, fs.read_file(path), sync=True)
 
@@ -106,7 +104,7 @@ def read_derived(fs: FileSystem, path: str) -> bytes | None:
 
 
 def read_readable(file: File, size: int, position: int, unreadable: list[range] | None = None) -> bytes:
-    """Return `size` bytes from `position` on, fewer only at the end of the file.
+    """Return `size` bytes from `position` on, or fewer if the file ends before.
 
     Zeros take the place of bytes that the disk cannot read (EIO). They are logged, and added to `unreadable`. Raises
     OSError.

@@ -148,7 +148,8 @@ class SnapshotWriter:
     def _collect(self) -> None:
         """Forget the snapshots that are written.
 
-        All snapshots are checked, because a failed write is repeated in the background, after later ones.
+        All snapshots are checked, because a failed write is retried in the background, and later snapshots may be
+        written first.
         """
         producers = self._producers
         for snapshot in list(self._pending.values()):
