@@ -1,9 +1,9 @@
 """The aborted transactions of one segment in memory, in the order of their markers.
 
-A segment may have up to a million of them, and a read looks up the few that overlap its range. If a transaction was
-open for a long time, all transactions that were aborted meanwhile may overlap a range after its beginning, and must be
-examined. So for each block of entries, the index records two offsets. They show whether any entry of the block can
-overlap a range.
+A segment may contain up to a million aborted transactions, and a read looks up the few that overlap its range. If one
+transaction was open for a long time, a read of a range after its beginning must examine all transactions that were
+aborted meanwhile, because each of them may overlap the range. So for each block of entries, the index records two
+offsets. They show whether any entry of the block can overlap a range.
 """
 
 from __future__ import annotations

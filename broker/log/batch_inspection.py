@@ -3,13 +3,13 @@
 This module does three things: it decompresses the records, beginning with a check of the framing
 (`protocol/compressed_framing.py`); it walks through the records (`protocol/record_walk.py`); and it divides this work
 into portions for the event loop. A small batch is checked at once, within `PartitionLog.append`. A large batch is
-decompressed in a worker thread and checked in slices with pauses, before it is appended. The topic's rules for keys
-and timestamps are not applied here, but by `log_validator.py` to the result.
+decompressed in a worker thread and checked in slices with pauses, before it is appended. This module does not apply the
+topic's rules for keys and timestamps: `log_validator.py` applies them to the result.
 
-Memory: a batch that expands beyond AT_ONCE_BYTES waits for one of a few slots. So the inspections of such batches hold
-at most (slots x max.decompressed.bytes) of decompressed records together. The traceback of an error keeps the variables
-of all functions that the error passed through, including the records. Therefore a CorruptBatch never leaves an
-Inspection, not even as the context of the KafkaError: the KafkaError is raised outside of the `except` block.
+Memory: a batch that expands beyond AT_ONCE_BYTES waits for one of a few slots. So all inspections of such batches
+together hold at most slots x max.decompressed.bytes of decompressed records. The traceback of an error keeps the
+variables of all functions that the error passed through, including the records. Therefore a CorruptBatch never leaves
+an Inspection, not even as the context of the KafkaError: the KafkaError is raised outside of the `except` block.
 """
 
 from __future__ import annotations

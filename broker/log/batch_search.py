@@ -10,7 +10,7 @@ Any bytes may look like a batch header, and clients choose the bytes of records.
 that fit this place of the log are checked further, beginning with the header directly after the broken batch. The
 search computes checksums over at most `CHECKSUMMED` times as many bytes as follow the damage. If that does not suffice,
 a client must have crafted the bytes, and the search raises `SearchGivenUp`. The caller must then assume damage, because
-bytes that it cuts off are lost.
+any bytes that the caller cuts off are lost.
 """
 
 from __future__ import annotations

@@ -141,9 +141,10 @@ class CleaningPlan:
         )
 
     def holds_producer_state(self, header: BatchHeader) -> bool:
-        """Whether the batch is the log's only evidence of its producer's last sequence, or of its last epoch.
+        """Whether the batch is the log's only evidence of the last sequence, or of the last epoch, of its producer.
 
-        The epoch matters for a producer without remembered batches; its control batches are the evidence.
+        The epoch matters for a producer without remembered batches. Its control batches are the evidence of its last
+        epoch.
         """
         last_offset = self.last_offsets.get(header.producer_id)
         if last_offset is None:
@@ -161,7 +162,7 @@ class Cleaner:
     """Compacts one log at a time: `plan`, `map_keys`, then `clean_group`, `publish` and `replace` for each group."""
 
     def __init__(self, fs: FileSystem, max_key_bytes: int = MAX_KEY_BYTES, disk_space: DiskSpace | None = None) -> None:
-        """Create a cleaner that leaves a part of the reserve in `disk_space` free."""
+        """Create a cleaner whose compactions leave a part of the reserve of `disk_space` free."""
         self._fs = fs
         self._disk_space = disk_space
         self._max_key_bytes = max_key_bytes
@@ -180,7 +181,7 @@ class Cleaner:
 
         `force` ignores this ratio. Also return None if the log has failed, or while a replacement of segments is
         unfinished, because a new segment still has the `.swap` suffix. May roll the active segment
-        (max.compaction.lag.ms). Raises NotAtHand if an index must be loaded in a thread first. Also raises KafkaError,
+        (max.compaction.lag.ms). Raises NotAtHand if an index must first be loaded in a thread. Raises KafkaError,
         CorruptLog and OSError.
         """
         if any(other is log for other, _ in self._unfinished):
@@ -432,7 +433,7 @@ class Cleaner:
         """Change the suffix of the files of `cleaned` to `.swap`, and sync the directory.
 
         After a crash from here on, recovery uses this segment. May run in any thread. Do nothing if the log is closed,
-        because another log may now have its directory's name. On failure, remove the new segment, leave the log
+        because another log may now use the same directory name. On failure, remove the new segment, leave the log
         unchanged, and raise OSError.
         """
         assert plan.as_of <= log.files.flushed_offset, "the producers' last batches must be on disk"
@@ -447,7 +448,7 @@ class Cleaner:
                 raise
 
     def replace(self, log: PartitionLog, group: SegmentGroup, cleaned: LogSegment) -> bool:
-        """Replace a group by the published segment `cleaned` in the log, and remove the old files.
+        """Replace a group in the log with the published segment `cleaned`, and remove the old files.
 
         Return False, without a change to the log, if the log has failed or was closed, or if segments of the group have
         been removed meanwhile. Old files that cannot be removed are removed later (`try_again`), or by the loader at

@@ -66,7 +66,7 @@ class Accepted:
 
 
 def find_damage(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> tuple[list[Damage], list[Accepted]]:
-    """Return the damage of all partitions, including those without a directory, and what was accepted in the others.
+    """Return the damage of all partitions, including missing ones, and what was accepted in the existing ones.
 
     `fs` shows the files as they will be when `journal` has been redone.
     """
@@ -293,7 +293,7 @@ def _first_live(
 def _damage(
     topic: str, partition: int, segments: list[LogSegment], broken: BrokenBatch, end_offset: int, recovery_point: int
 ) -> Damage:
-    """Return the damage that ends the log.
+    """Return the damage at which the sound part of the log ends.
 
     The damage begins in the first of `segments`. These segments contain everything that a repair removes.
     """

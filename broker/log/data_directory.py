@@ -87,7 +87,7 @@ class DataDirectory:
     def same_boot(self, name: str) -> bool:
         """Whether the operating system has run without a restart since the partition `name` was last loaded.
 
-        Then everything that was written to the partition can be read, even if it was not synced.
+        If so, everything that was written to the partition can be read, even if it was not synced.
         """
         return self._same_boot and name not in self._unchecked
 
@@ -112,12 +112,12 @@ class DataDirectory:
         self._probe(_PROBE)
 
     def probe_health(self) -> None:
-        """Write, sync and remove a small file for a health check. Its name differs from that of `probe`.
+        """Write, sync and remove a small file for a health check. The file's name differs from that of `probe`.
 
         Raises OSError if the directory does not accept writes, or has been removed or replaced.
         """
         if not self.in_place():
-            raise OSError(errno.ENOENT, "it was removed, or replaced by another directory", self.path)
+            raise OSError(errno.ENOENT, "the data directory was removed, or replaced by another directory", self.path)
         self._probe(_HEALTH_PROBE)
 
     def _probe(self, name: str) -> None:

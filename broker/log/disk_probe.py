@@ -20,7 +20,7 @@ logger = structlog.get_logger(__name__)
 
 
 class DiskProbe:
-    """The probes of the data directory at `path`. Used on one event loop.
+    """The probes of the data directory at `path`, for use on one event loop.
 
     `write` writes a few bytes and returns when they are on disk; it raises OSError. `interval_ms`: minimum time between
     the beginnings of two probes. `timeout_ms`: a probe that takes longer counts as failed until it ends.

@@ -270,7 +270,7 @@ class IndexChecksums(NamedTuple):
     covered: int = 0
 
     def extended(self, tails: tuple[bytes, bytes, bytes], covered: int) -> IndexChecksums:
-        """Return the checksums after the bytes `tails` are appended to the offset, time and transaction index.
+        """Return the checksums after the bytes `tails` have been appended to the offset, time and transaction index.
 
         `covered` is the number of bytes of the `.log` file that the extended indexes cover.
         """

@@ -79,9 +79,10 @@ class JournalFile:
 def create_journal_file(
     fs: FileSystem, root: SharedDirectory, directory: str, number: int, file_id: bytes, size: int, reserve_bytes: int
 ) -> JournalFile:
-    """Create an empty journal file of `size` bytes, and sync it and its directory. Raises OSError, leaving no file.
+    """Create an empty journal file of `size` bytes, and sync it and its directory.
 
-    Raises ENOSPC if the file would use the last `reserve_bytes` of the disk.
+    If OSError is raised, no file is left. The error is ENOSPC if the file would use the last `reserve_bytes` of the
+    disk.
     """
     if fs.free_space(directory) < size + reserve_bytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), directory)

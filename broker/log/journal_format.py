@@ -1,8 +1,8 @@
 """Define the bytes of a journal file: a header, followed by batches of entries.
 
-A batch is what one fdatasync makes durable. Its frame lists the entries and has a checksum of its own. The bytes of the
-entries follow; the frame has a checksum of the bytes of each entry. So if the bytes of an entry are damaged, it is
-still known to which partition they belong. All integers are big endian, and checksums are CRC-32C:
+One fdatasync makes a batch durable. A batch consists of a frame and the bytes of its entries. The frame lists the
+entries, with a checksum of the bytes of each entry, and has a checksum of its own. So if the bytes of an entry are
+damaged, it is still known to which partition they belong. All integers are big endian, and checksums are CRC-32C:
 
     header, 512 bytes   magic "OJF1", uint32 checksum of the rest, uint64 number, 8 bytes id, boot id (ASCII), zeros
     batch               magic "OJB1", uint32 checksum of the rest of the frame, 8 bytes id, uint64 sequence,
@@ -38,7 +38,7 @@ EVERYTHING: Final = (1 << 63) - 1
 """The base offset of a void for all segments of a partition."""
 
 KEPT: Final = 0
-"""The sequence of a batch whose entries were copied from other journal files. The batch is not part of their order."""
+"""The sequence of a batch of entries copied from other journal files. It has no place in the order of batches."""
 
 _FILE_MAGIC: Final = b"OJF1"
 _BATCH_MAGIC: Final = b"OJB1"

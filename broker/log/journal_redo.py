@@ -11,9 +11,9 @@ This module defines the order of the steps, each of which may be repeated after 
    a file: if the disk has refused them, they are only in the page cache. No file or directory is created. If one is
    missing, either the partition or the segment was deleted after the entry was written, or the loader finds the loss.
 4. The loader recovers the logs. `end_offset` says up to which offset records were acknowledged.
-5. `remove` removes the journal files. Entries of a partition that could not be written or synced are kept in a file of
-   their own (`keep`) for the next start. That partition stays offline. If there is no space for that file, all journal
-   files stay (`leave`).
+5. `remove` removes the journal files. If the entries of a partition could not be written or synced, they are kept in a
+   file of their own (`keep`) for the next start, and the partition stays offline. If there is no space for that file,
+   all journal files stay (`leave`).
 
 Damaged bytes in the middle of the journal affect only the partition that they belong to. The other entries of this
 partition are redone, and the indexes of the segment are removed, so that the loader reads all batches of the segment

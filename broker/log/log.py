@@ -280,7 +280,7 @@ class Logs(Protocol):
         """
 
     async def start_offsets_on_disk(self) -> None:
-        """Wait until all changes of log start offsets so far are on disk. Raises KAFKA_STORAGE_ERROR."""
+        """Wait until all changes made so far to log start offsets are on disk. Raises KAFKA_STORAGE_ERROR."""
 
     def logs(self) -> Iterator[Log]:
         """Yield every log that is not offline."""

@@ -199,8 +199,8 @@ def load_sound_part(
 class _Loader:
     """The loading of one log. After `load`, the public attributes are the parts of which the log is made.
 
-    With `damage`, the log is opened read-only and ends at the damage. Without it, damage raises CorruptLog. `disk` is
-    the file system on which the same bytes can be written again, if `fs` is read-only.
+    With `damage`, the log is opened read-only and ends at the damage. Without it, damage raises CorruptLog. If `fs` is
+    read-only, `disk` is the file system through which the same bytes can be written again.
     """
 
     def __init__(
@@ -460,7 +460,7 @@ class _Loader:
             if following is None:
                 end_offset, broken = self._scan_behind(segment, self._load_saved(segment))
             else:
-                # The first flush after a roll syncs the indexes, and only then the recovery point passes the segment.
+                # The first flush after a roll syncs the indexes, and only then can the recovery point pass the segment.
                 trusted = following < self.recovery_point or self._point.clean
                 if trusted and (trusted_end := self._load_finished(segment)) is not None:
                     end_offset = trusted_end
@@ -811,7 +811,8 @@ class _Loader:
         """Put a scanned segment on disk: write again what may not have been synced, and sync the file. Raises OSError.
 
         After a failed sync, the page cache may have bytes that the disk has refused, and a sync alone does not write
-        them. This is done at every `durability`, because what is synced here counts as on disk at the next start.
+        them. The bytes are written again at every `durability`, because what is synced here counts as on disk at the
+        next start.
         """
         file = self._disk.open(segment.path())
         try:

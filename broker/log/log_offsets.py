@@ -18,7 +18,7 @@ Listener = Callable[[Any], None]
 
 
 class LogOffsets:
-    """The offsets of one log. All of its records are visible when the log is loaded.
+    """The offsets of one log. When the log is loaded, all of its records are visible.
 
     `LogFiles.appended` sets `log_end_offset`; the methods set the other offsets. `producers`: the state of the log's
     producers, which is up to date with the log end offset. Open transactions hold back the last stable offset.

@@ -144,7 +144,7 @@ class LogReader:
         data = self.side_reads.piece(segment, start)
         if exact and available <= max_bytes and (data is None or len(data) == available):
             records = data or self._bytes(segment, start, available)
-            # Only the first batch: a look at all of them would cost more than the read.
+            # Only the first batch is checked: checking all of them would cost more than the read.
             if (last_offset := first_last_offset(records)) >= segment_end:
                 raise _beyond_segment(start, last_offset, segment_end)
             self._remember(limit, segment, end)

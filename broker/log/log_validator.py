@@ -45,8 +45,8 @@ def read_and_check(
 ) -> BatchHeader:
     """Read the header of the batch at byte `position`, and check the batch's format, size and checksum.
 
-    A coordinator's control batch and an `essential` batch may have any size: without its marker, or without the record
-    of its decision, a transaction would stay open. `where` names the partition in errors. Raises KafkaError
+    A coordinator's control batch and an `essential` batch may have any size, because a transaction would stay open
+    without its marker or the record of its decision. `where` names the partition in errors. Raises KafkaError
     CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE.
     """
     try:
@@ -91,7 +91,7 @@ def client_header(batch: Buffer, config: LogConfig, where: str) -> BatchHeader:
     size = header[1] + LENGTH_END
     if size != len(batch):
         raise invalid(
-            where, f"the records of {len(batch)} bytes must be exactly one batch, but the first batch has {size} bytes"
+            where, f"the {len(batch)} bytes of records must be exactly one batch, but the first batch has {size} bytes"
         )
     return header
 

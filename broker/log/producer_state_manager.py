@@ -2,7 +2,7 @@
 
 This module keeps the entries by producer id, the open transactions by first offset, the ended transactions whose marker
 is not below the high watermark yet, and the snapshot files. It also expires idle producers. It never reads or writes
-batches: the log passes each batch that it has appended or replayed.
+batches: the log passes it each batch that was appended or replayed.
 
 Invariants:
 
@@ -109,7 +109,7 @@ class ProducerStateManager:
 
     @property
     def has_unstable(self) -> bool:
-        """Whether `first_unstable_offset` is not None."""
+        """Whether there is a `first_unstable_offset`."""
         return bool(self._open or self._decided)
 
     @property
@@ -254,8 +254,8 @@ class ProducerStateManager:
         `first_offset` is the base offset of the first segment: batches below the log start offset are replayed, too.
         `snapshots` are the offsets of the snapshot files, in rising order. Damaged snapshot files are removed. If the
         disk cannot read a file (EIO), an older one and the batches after it give the same state. If no older file
-        exists and the first batches are deleted, the state of their producers would be lost, so OSError is raised.
-        Raises OSError for all other errors, too.
+        exists and the first batches are deleted, the state of their producers would be lost, so OSError is raised. All
+        other read errors also raise OSError.
         """
         unreadable: OSError | None = None
         self._entries.clear()

@@ -10,7 +10,7 @@ Invariants, at every moment:
 * `failure` is set, so nothing is appended, deleted, rolled, compacted or saved. The log uses a `ReadOnlyFileSystem`,
   which refuses writes even if this code forgets a check.
 * log_end_offset, high_watermark and flushed_offset are the offset of the damage. The outcome of a transaction that is
-  open there is unknown, so the last stable offset stays at its first offset.
+  open there is unknown, so the last stable offset stays at the first offset of this transaction.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class ReadOnlyLog(PartitionLog):
     def _read_at_hand(self, offset: int, max_bytes: int, isolation: IsolationLevel, min_one: bool) -> LogRead:
         """Read batches before the damage, and return `known_end` as the high watermark.
 
-        Raises KAFKA_STORAGE_ERROR if `offset` is at or after the damage. For read_committed readers, it raises the
-        error at or after the last stable offset.
+        Raises KAFKA_STORAGE_ERROR if `offset` is at or after the damage. For read_committed readers, the limit is the
+        last stable offset.
         """
         if offset >= self._sound_end(isolation):
             raise self._damage_error()

@@ -91,7 +91,7 @@ class AbortedTxn(NamedTuple):
 
 
 class InvalidRecords(KafkaError):
-    """An INVALID_RECORD error about single records of a batch; `record_errors` contains (index, reason) for each."""
+    """An INVALID_RECORD error about some records of a batch; `record_errors` contains (index, reason) for each."""
 
     def __init__(self, message: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)

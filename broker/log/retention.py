@@ -1,8 +1,9 @@
 """Delete the oldest segments of a log: by age, by size, or on a DeleteRecords request (KIP-107).
 
 This module moves the log start offset, and chooses and removes segments. The new log start offset is on disk before the
-first file is removed. So a crash in between never leaves a hole, and the loader finishes the removal. Readers see the
-new log start offset immediately. Until it is on disk, a crash may undo the change. The active segment is never removed.
+first file is removed. So a crash between these steps never leaves a hole, and the loader finishes the removal. Readers
+see the new log start offset immediately. Until it is on disk, a crash may undo the change. The active segment is never
+removed.
 
 Retention keeps records above the last stable offset: otherwise records of an open transaction would be deleted before
 any read_committed reader could see them. (Kafka keeps only records above the high watermark.) DeleteRecords may delete

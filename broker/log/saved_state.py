@@ -16,7 +16,7 @@ from .segments import LogSegments
 from .snapshot_writer import SnapshotWriter
 
 _SAVED_PER_PRODUCER: Final = 4096
-"""Bytes appended per known producer before the state is saved again. Saving takes a microsecond per producer."""
+"""Number of bytes, per known producer, that are appended between two saves. A save takes a microsecond per producer."""
 
 
 class SavedState:

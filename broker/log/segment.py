@@ -68,9 +68,9 @@ class LogSegment:
     """One segment of a log. It holds offsets from its `base_offset` up to the next segment's base offset.
 
     `index_bytes`: an upper bound for the size of each index. `cache` counts the indexes that are loaded from files; the
-    segment drops them when the cache asks. The segment keeps indexes that exist only in memory, while it is active or
-    being scanned. `jitter_share`: the part of segment.jitter.ms by which the segment is rolled early, from 0 to 1; -1
-    until a random value is drawn.
+    segment drops them when the cache asks. While the segment is active or being scanned, it keeps its indexes, because
+    they exist only in memory. `jitter_share`: the part of segment.jitter.ms by which the segment is rolled early, from
+    0 to 1; -1 until a random value is drawn.
     """
 
     __slots__ = (
@@ -186,7 +186,7 @@ class LogSegment:
             self._aborted = None
 
     def finished(self, cache: IndexCache | None) -> None:
-        """Register the loaded indexes with `cache`, which may drop them because the index files are written."""
+        """Register the loaded indexes with `cache`. It may drop them, because the index files have been written."""
         self._written = _NOTHING_WRITTEN
         self.cache = cache
         if cache is not None and self.loaded_index_bytes:

@@ -31,7 +31,7 @@ This is Kafka's default of segment.index.bytes; a larger setting applies instead
 
 
 class SegmentWriter:
-    """Writes to the active segment of one log, without changing its offsets.
+    """Writes to the active segment of one log, without changing the log's offsets.
 
     `ids`: the source of the random part of segment.jitter.ms; None for no jitter. `_refusing`: whether the last write
     has failed, so that some of its bytes may still be in the file.
