@@ -22,5 +22,5 @@ class RetryBackoff:
         return pause_s
 
     async def pause(self) -> None:
-        """Wait for the next pause. The wait may be cancelled."""
+        """Wait as long as the next pause lasts. The wait may be cancelled."""
         await asyncio.sleep(self.next_s())

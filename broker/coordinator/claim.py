@@ -82,7 +82,7 @@ class ClaimedGroups(Protocol):
         """Return the group's generation, or None if the group has no members."""
 
     def pending_producers(self, group_id: str, partitions: Collection[TopicPartition]) -> set[int]:
-        """Return the producer ids that have offset commits in open transactions on any of the partitions."""
+        """Return the ids of the producers whose open transactions contain offset commits for any of the partitions."""
 
     def install_claims(self, group_id: str, claims: Mapping[TopicPartition, Claim]) -> None:
         """Replace all claims of the group."""
@@ -97,7 +97,7 @@ class ClaimedGroups(Protocol):
         """
 
     def claims_in_offsets(self) -> dict[str, dict[TopicPartition, Claim]]:
-        """Return the claims, by group id, that the replay has found in the records of committed offsets."""
+        """Return the claims that the replay found in the records of committed offsets, by group id and partition."""
 
     def is_outlived(self, group_id: str, claim: Claim) -> bool:
         """Whether the group has become empty since the claim was made."""

@@ -120,8 +120,9 @@ class LastOffsets:
             self._removed.clear()
 
     def records(self) -> Iterator[tuple[int | None, StateRecord]]:
-        """Yield (None, record) for each key with a value, and (producer id, record) for each record of an open
-        transaction.
+        """Yield the last record of each key as (None, record), and each record of an open transaction.
+
+        The latter is yielded as (producer id, record).
         """
         for record in self._last.values():
             yield None, StateRecord._make(record)

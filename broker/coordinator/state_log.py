@@ -80,10 +80,10 @@ class StateLog:
     ) -> AppendResult:
         """Append (key, value or None) pairs as one batch; the first append to a partition creates it.
 
-        `essential`: the batch ends a transaction or removes state. Such a batch may use all disk space that the broker
-        reserves (`log.reserve.decision.bytes`) and may exceed `max.message.bytes`, so that existing state can always be
-        ended or removed. Raise KafkaError with the log's codes (KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, ...); after an
-        error, nothing has been written.
+        `essential` says that the batch ends a transaction or removes state. Such a batch may use all disk space that
+        the broker reserves (`log.reserve.decision.bytes`) and may exceed `max.message.bytes`, so that existing state
+        can always be ended or removed. Raise KafkaError with the log's codes (KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE,
+        ...); after an error, nothing has been written.
         """
         return self.append_encoded(
             partition,
@@ -110,7 +110,7 @@ class StateLog:
         transactional: bool = False,
         essential: bool = False,
     ) -> AppendResult:
-        """Append records encoded by `encode_record` as one batch; otherwise like `append`.
+        """Do the same as `append` with records that `encode_record` has encoded.
 
         The records must have timestamp delta 0 and the offset deltas 0, 1, 2, ...
         """

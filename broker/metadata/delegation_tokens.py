@@ -1,8 +1,8 @@
 """Create, renew and expire delegation tokens (KIP-48), verify them in logins, and remove the expired ones.
 
 The metadata stores each token without its secret. The secret is an HMAC-SHA512 of the token's id with the setting
-`delegation.token.secret.key`, as in Kafka, and it exists only in memory and in responses. Changes are decided here and
-become visible when they are durable. Permissions are not checked here; the handlers check them.
+`delegation.token.secret.key`, as in Kafka, and it exists only in memory and in responses. A change becomes visible when
+it is durable. Permissions are not checked here; the handlers check them.
 """
 
 from __future__ import annotations

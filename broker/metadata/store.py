@@ -320,14 +320,14 @@ class MetadataStore:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no change is being flushed to disk or applied, and no deletion is running."""
+        """Whether all changes have been flushed to disk and applied, or have failed, and no deletion is running."""
         return not (self._changes or self._drops or self._applying)
 
     async def settled(self) -> None:
         """Wait until all changes are on disk and applied, and no deletion is running. Some of these may have failed.
 
-        A deleted topic's data is dropped after the deletion's record is on disk. When all data is dropped, another
-        record is written, and this method waits for that record, too.
+        A deleted topic's data is dropped after the deletion's record is on disk. When all data has been dropped,
+        another record is written, and this method waits for that record, too.
         """
         while not self.is_settled:
             await asyncio.wait([*self._changes, *self._drops.values(), *self._applying.values()])
@@ -455,7 +455,7 @@ class MetadataStore:
         return self._newest_topics.get(topic.topic_id, topic)
 
     def delete_topic(self, topic: Topic) -> asyncio.Future[Topic]:
-        """Delete a topic; return a future that is done when no client can see the topic and its data is dropped.
+        """Delete a topic; return a future that is done when no client can see the topic and its data has been dropped.
 
         Until then, no topic with this name can be created: the new topic would find the deleted topic's remaining data.
         """

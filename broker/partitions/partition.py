@@ -31,8 +31,8 @@ class Partition:
     """A partition of a topic in the metadata. If the partition is offline, `log` raises KAFKA_STORAGE_ERROR.
 
     `find_log` returns the partition's log, or None if it has never been used. `open_log` returns the log, or steps that
-    return it, and creates it if the partition has never been used. `leader_epoch` is at least that of the newest batch
-    in the log: a log that Apache Kafka has written may contain epochs above `FIRST_LEADER_EPOCH`.
+    return the log. It creates the log if the partition has never been used. `leader_epoch` is at least that of the
+    newest batch in the log: a log that Apache Kafka has written may contain epochs above `FIRST_LEADER_EPOCH`.
     """
 
     __slots__ = ("_find", "_log", "_open", "_opening", "index", "leader_epoch", "topic", "topic_id")
@@ -86,7 +86,7 @@ class Partition:
         return self._log is not None
 
     def open(self) -> Steps[Log]:
-        """Open the log unless it is open, take it over with the partition's leader epoch, and return it.
+        """Open the log if it is not open yet, give it the partition's leader epoch, and return it.
 
         Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic has been deleted, or KAFKA_STORAGE_ERROR.
         """

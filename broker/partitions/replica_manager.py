@@ -118,7 +118,7 @@ class ReplicaManager:
                 self._log_manager.forget(key)
 
     def _find_unknown(self, deleting: Mapping[str, Topic]) -> None:
-        """Find the partitions on disk, even damaged ones, that neither the metadata nor a topic's deletion contains."""
+        """Find the partitions on disk, even damaged ones, that belong neither to a topic nor to a topic's deletion."""
         on_disk = [(log.topic, log.partition) for log in self._log_manager.logs()]
         for name, index in (*on_disk, *self._log_manager.offline):
             topic = deleting.get(name) or self._metadata.topic(name)
@@ -308,7 +308,7 @@ class ReplicaManager:
             yield from self._apply_config(topic)
 
     def _apply_config(self, topic: Topic) -> Steps[None]:
-        """Apply the topic's current settings to the logs of its partitions, until the topic is deleted.
+        """Apply the topic's current settings to the logs of its partitions. Stop early if the topic is deleted.
 
         Logs that are created in the meantime have these settings already.
         """
@@ -335,7 +335,7 @@ class ReplicaManager:
         return self._log_manager.delete(finished.result) if finished.result else None
 
     def _held(self, topic: Topic, used: dict[int, Partition]) -> Steps[list[TopicPartition]]:
-        """Return the partitions of a deleted topic that have stored data, and remove its partitions from `used`."""
+        """Return the partitions of a deleted topic that have stored data. Remove all of its partitions from `used`."""
         held: list[TopicPartition] = []
         beyond = (index for index in self._beyond_deletion.get(topic.name, ()) if not topic.has_partition(index))
         indexes = [*range(topic.partitions), *beyond]

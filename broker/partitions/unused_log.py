@@ -33,5 +33,5 @@ class UnusedLog:
         return LogRead(b"", 0, 0, 0, [] if isolation is READ_COMMITTED else None, 0)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the leader epoch and the end offset 0, or (-1, -1) for any other `epoch` (KIP-101)."""
+        """Return (`epoch`, 0) if `epoch` is the log's leader epoch, else (-1, -1) (KIP-101)."""
         return (epoch, 0) if epoch == self._leader_epoch else (-1, -1)

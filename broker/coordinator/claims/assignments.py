@@ -9,8 +9,8 @@ Besides its assignments, a group has two fields:
 
 * `forgotten_generation`: claims up to this generation were dropped. Committed offsets may still contain them, because
   the offsets' records are not rewritten. These claims must not be restored.
-* `found`: claims that committed offsets contain and that are newer than all known claims, because part of
-  `__transaction_state` was lost. They are valid until they are replaced or dropped.
+* `found`: claims in committed offsets that are newer than all claims in `__transaction_state`, because a part of that
+  topic was lost. They are valid until they are replaced or dropped.
 
 A group may have as many producers as partitions. Therefore the cost of a claim depends only on the affected partitions,
 not on the number of producers.
@@ -132,7 +132,10 @@ class GroupAssignments:
                 self._holders.setdefault(partition, set()).add(transactional_id)
 
     def cleared(self, forgotten_generation: int) -> GroupAssignments:
-        """Return the group without any assignment or claim. The cost does not depend on their number."""
+        """Return the group without assignments and `found` claims, but with this `forgotten_generation`.
+
+        The cost does not depend on the number of claims.
+        """
         return GroupAssignments(forgotten_generation, last_order=self.last_order)
 
     # ---- holders and owners
@@ -203,16 +206,19 @@ class GroupAssignments:
     # ---- consequences of a change
 
     def spent(self, generation_id: int) -> list[str]:
-        """Return up to ten transactional ids whose assignments are superseded by a new one of `generation_id`.
+        """Return up to ten transactional ids whose assignments a new one with `generation_id` supersedes.
 
-        These assignments have no partitions, and their generation is not newer. Ten are enough, because every claim
-        removes the returned assignments and adds at most one assignment.
+        These are assignments without partitions whose generation is not newer than `generation_id`. Ten are enough,
+        because every claim removes the returned assignments and adds at most one assignment.
         """
         without = self._without_partitions
         return [name for name in without if self._held[name].generation_id <= generation_id][:_SPENT_AT_ONCE]
 
     def newest_after(self, changes: Mapping[str, Assignment | None]) -> int:
-        """Return the newest generation in the assignments after these changes, or NOTHING_FORGOTTEN if none is left."""
+        """Return the newest generation in the assignments after these changes.
+
+        Return NOTHING_FORGOTTEN if no assignment is left.
+        """
         newest = max((held.generation_id for held in changes.values() if held is not None), default=NOTHING_FORGOTTEN)
         gone = Counter(self._held[name].generation_id for name in changes if name in self._held)
         stays = (generation for generation, count in self._generations.items() if count > gone[generation])
@@ -230,7 +236,10 @@ class GroupAssignments:
         return concerned
 
     def with_overtaken(self, changes: Mapping[str, Assignment | None]) -> dict[str, Assignment | None]:
-        """Return `changes`, with removals added so that no released partition falls back to an earlier holder."""
+        """Return `changes`, extended so that all holders of a partition release it together with its owner.
+
+        Otherwise the partition would fall back to an earlier holder.
+        """
         freed: set[TopicPartition] = set()
         for name, changed in changes.items():
             held = self._held.get(name)

@@ -29,7 +29,7 @@ class GroupEvents:
         self._logger = logger
 
     def watch(self, claimed: Any, parked: Any) -> None:
-        """Register the gauges: how many partitions are claimed, and how many calls wait."""
+        """Register the gauges: how many partitions are claimed, and how many InitProducerId calls wait."""
         self._metrics.watch(CLAIMED, claimed)
         self._metrics.watch(PARKED_IN_GROUPS, parked)
 
@@ -105,7 +105,7 @@ class GroupEvents:
         """Record that a claim waits for offset commits of unknown producers, whose transactions are still open."""
         self._logger.warning(
             "pending_offsets_of_nobody",
-            reason="no transactional id has the producer id",
+            reason="no transactional id is known for these producer ids",
             group=group_id,
             producer_ids=nsmallest(_SHOWN, producer_ids),
             count=len(producer_ids),

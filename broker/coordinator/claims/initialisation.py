@@ -5,9 +5,10 @@ is the exclusive right of a producer to commit the group's offsets on a partitio
 A call
 
 1. is checked; a refused call changes nothing;
-2. claims the partitions, in the log and at the group coordinator in one step: from then on no other producer with an
-   older generation, or without a generation, can commit offsets on them. The same step determines the conflicting ids:
-   every other transactional id of the group that holds any of the partitions, or has pending commits there;
+2. claims the partitions: in one step, the claim is appended to the log and takes effect at the group coordinator. From
+   then on, no other producer with an older generation, or without a generation, can commit offsets on the partitions.
+   The same step determines the conflicting ids: every other transactional id of the group that holds any of the
+   partitions, or has pending offset commits on any of them;
 3. fences the conflicting ids when the claim is durable; each of them releases the lost partitions when its transaction
    is complete;
 4. initialises the caller's transactional id, and responds.
@@ -17,8 +18,8 @@ for the transactions of the conflicting ids, for at most `max_wait_ms` in total.
 next call for the same partitions waits for these fences, so that no epoch is bumped twice. If the caller itself is
 being fenced, its call waits for that fence first.
 
-Of two calls with the same generation, the later one wins. Two producers that keep taking partitions from each other are
-stopped (`fence_limiter.py`).
+Of two calls with the same generation, the later one wins. If two producers keep taking partitions from each other,
+their calls are refused (`fence_limiter.py`).
 """
 
 from __future__ import annotations
@@ -384,7 +385,10 @@ class GroupAwareInitialiser:
 
 
 def assigned_prefix(group_id: str) -> str:
-    """Return the prefix of assigned transactional ids: the group id, cut so that an id fits into a protocol string."""
+    """Return the prefix of assigned transactional ids: the group id, truncated so that a complete id is not too long.
+
+    An id must fit into a string of the protocol.
+    """
     return f"{group_id.encode()[:_LONGEST_PREFIX].decode(errors='ignore')}-group-aware-"
 
 

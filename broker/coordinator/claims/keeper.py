@@ -14,9 +14,9 @@ are rewritten after it, in their order.
 
 Invariants
 
-* The owners that the group coordinator enforces are exactly those in these records and the committed offsets, even
-  after a kill at any point and a restart: the newest generation wins, and dropped claims stay dropped. As soon as the
-  group coordinator knows that claims have to be dropped, it ignores them, even if the disk is full.
+* The owners that the group coordinator enforces are exactly those in these records and the committed offsets, even if
+  the broker is killed at any point and restarted: the newest generation wins, and dropped claims stay dropped. As soon
+  as the group coordinator knows that claims have to be dropped, it ignores them, even if the disk is full.
 * If the feature `group.aware.transaction` is off (`active` is False), records are read, kept and deleted with their
   groups, and no commit is refused.
 """
@@ -336,7 +336,7 @@ class GroupClaims:
 
         `names` must be in the order of their ranks. Then each remaining partition keeps its owner if the broker is
         killed between two batches, or if a later batch is refused. Only the last batch records the forgotten
-        generation, because the newest claims still exist before it.
+        generation, because the newest claims exist until then.
         """
         gone = [group.forgotten_generation, *(held.generation_id for held in group.held.values())]
         gone += [claim.generation_id for claim in group.found.values()]
@@ -417,9 +417,10 @@ class GroupClaims:
         return durable
 
     def _forgotten(self, group_id: str, group: GroupAssignments, gone: int, left: int, *, forget: bool) -> int:
-        """Return the generation to remember if claims up to generation `gone` are dropped.
+        """Return the group's `forgotten_generation` after claims up to generation `gone` have been dropped.
 
-        `left` is the newest generation that remains.
+        `left` is the newest generation in the remaining assignments. `forget` is true if the group itself is being
+        deleted.
         """
         if forget or left >= gone:
             return NOTHING_FORGOTTEN
@@ -438,9 +439,9 @@ class GroupClaims:
     def _records(
         group_id: str, group: GroupAssignments, changes: Mapping[str, Assignment | None]
     ) -> list[tuple[bytes, bytes | None]]:
-        """Return the records of the changed assignments.
+        """Return the records to append for the changed assignments.
 
-        The assignments that later took partitions from a changed assignment are written after it.
+        The record of a changed assignment is followed by those of the assignments that later took partitions from it.
         """
         changed = {name: held for name, held in changes.items() if held is not None}
         written = {**changed, **group.written_behind(changes)}

@@ -20,8 +20,8 @@ _NONE: Final[Mapping[TopicPartition, Claim]] = MappingProxyType({})
 class ClaimMap:
     """The claims of all groups of this coordinator.
 
-    `is_in_force(group_id, claim)` returns whether a claim counts. A claim that no longer counts may not have been
-    dropped yet.
+    `is_in_force(group_id, claim)` returns whether a claim still applies. A claim that no longer applies is ignored,
+    even if it has not been dropped yet.
     """
 
     def __init__(self, is_in_force: Callable[[str, Claim], bool]) -> None:

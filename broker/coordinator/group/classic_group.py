@@ -31,7 +31,7 @@ All subscriptions of a group are decoded in one turn of the event loop, the turn
 """
 
 _COST_OF_SUBSCRIPTION: Final = 10
-"""A subscription without topics counts as this many topics towards `MAX_SUBSCRIBED`."""
+"""Each subscription counts as this many topics towards `MAX_SUBSCRIBED`, in addition to its topics."""
 
 _MAX_SUBSCRIPTIONS_BYTES: Final = 16 << 20
 
@@ -41,11 +41,10 @@ class ClassicGroup:
 
     `state_timestamp_ms` is the time when the group entered its state, in ms since the epoch, or None if the log does
     not contain that time. `emptied_ms` is the time when the group last became empty, in ms since the epoch. It is -1 if
-    the group never became empty, or if it had members when it was read from the log.
-    `protocol_type` is None for a group that only has committed offsets (of "simple" consumers).
-    `subscribed_topics` is None if the topics are unknown, because the members do not send consumer subscriptions, or
-    subscribe to too many topics.
-    `storing_generation` is the generation whose assignment is being written to the log, or -1.
+    the group never became empty, or if it had members when it was read from the log. `protocol_type` is None for a
+    group that only has committed offsets (of "simple" consumers). `subscribed_topics` is None if the topics are
+    unknown: the members do not send consumer subscriptions, or they subscribe to too many topics. `storing_generation`
+    is the generation whose assignment is being written to the log, or -1.
     """
 
     __slots__ = (
@@ -105,9 +104,9 @@ class ClassicGroup:
         return may_follow(GroupState.PREPARING_REBALANCE, self.state)
 
     def next_generation(self, now_ms: int) -> None:
-        """Begin the next generation, with the protocol that its members vote for. All members must have joined.
+        """Begin the next generation, with the protocol that wins the members' votes. All members must have joined.
 
-        Without members the group becomes EMPTY.
+        A group without members becomes EMPTY.
         """
         self.generation_id += 1
         self.pending_sync.clear()

@@ -81,7 +81,8 @@ class GroupCleanup:
     def delete_group(self, group: ClassicGroup, prepared: PreparedDeletion | None = None) -> None:
         """Delete the group, its offsets and its claims. If this raises KafkaError, a repeated call removes the rest.
 
-        If `prepared` is given, it must be current.
+        If `prepared` is given, it must contain a tombstone for every offset of the group
+        (`PreparedDeletion.is_current`).
         """
         self.forget_if_unused(group)
         if group.state is GroupState.DEAD:
@@ -164,7 +165,7 @@ class GroupCleanup:
             self._logger.warning("claims_not_dropped", group=group.group_id, error=str(error))
 
     def is_in_force(self, group_id: str, claim: Claim) -> bool:
-        """Whether a claim counts. A claim that must be dropped does not, even if the drop could not be written."""
+        """Whether a claim still applies. It does not if it must be dropped, even if the drop could not be written."""
         group = self._membership.groups.get(group_id)
         return not (self.is_outlived(group, claim) or (group is not None and group.members and self._is_anew(group)))
 
@@ -245,9 +246,9 @@ class GroupCleanup:
             self.delete_group(group)
 
     def _is_idle(self, group: ClassicGroup, partition: TopicPartition, claim: Claim, now_ms: int) -> bool:
-        """Whether the claim is outlived, or old and unused in a group without members.
+        """Whether the claim is outlived (`is_outlived`), or is old and unused in a group without members.
 
-        An old claim is past the retention. An unused claim's partition has no offset.
+        A claim is old if it was made longer ago than the retention, and unused if its partition has no offset.
         """
         return self.is_outlived(group, claim) or (
             group.state is GroupState.EMPTY

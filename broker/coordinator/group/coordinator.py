@@ -54,7 +54,7 @@ _DUE_AT_ONCE: Final = 50
 """How many timed actions run before the event loop runs other tasks. Very many sessions may end at the same moment."""
 
 _EARLY_S: Final = 0.002
-"""How many seconds the event loop's timers may fire early: the time of uvloop is in whole ms, and its delays too."""
+"""How many seconds too early the event loop's timers may fire, because uvloop rounds times and delays to whole ms."""
 
 _TAKEN_UP_AT_ONCE: Final = 20
 """How many groups that were read from the log are added before the event loop runs other tasks."""
@@ -120,7 +120,8 @@ class GroupCoordinator:
 
         `timers` end sessions only after the heartbeats waiting in the sockets have been executed.
 
-        `group_aware`: whether group.aware.transaction is enabled; if not, claims are neither checked nor written.
+        `group_aware` says whether the feature group.aware.transaction is enabled. If it is not, claims are neither
+        checked nor written.
         """
         self._logger = logger if logger is not None else structlog.get_logger(__name__)
         self._config = config
@@ -164,7 +165,7 @@ class GroupCoordinator:
         self._loading: asyncio.Task[None] | None = None
         self._wake_up: asyncio.Handle | PatientTimer | None = None
         self._due_by = -math.inf
-        """The time of the last wake-up. The requests that had arrived by then have been executed."""
+        """The time when the group timer last woke up. The requests that had arrived by then have been executed."""
         self._loaded = False
         self._stopped = False
 
@@ -177,7 +178,7 @@ class GroupCoordinator:
         self._cleanup.deleted_topics.remove_lost()
 
     def begin_sessions(self) -> None:
-        """Start the session timers, and begin to read again the partitions that could not be read.
+        """Start the session timers, and begin to retry the partitions that could not be read.
 
         Call this method when clients can reach the broker. If the timers started earlier and the broker took a long
         time to start, all sessions would time out, and all groups would lose their members.
@@ -298,9 +299,9 @@ class GroupCoordinator:
     # ---- membership
 
     def join(self, request: Join) -> asyncio.Future[JoinGroupResponse]:
-        """Handle a JoinGroup request. The future resolves when the generation begins, or immediately.
+        """Handle a JoinGroup request. Return a future of the response, which contains any error.
 
-        Errors are in the response.
+        The future resolves when the next generation begins, or immediately if the request need not wait for that.
         """
         future: asyncio.Future[JoinGroupResponse] = asyncio.get_running_loop().create_future()
         try:
@@ -319,10 +320,11 @@ class GroupCoordinator:
     def sync(
         self, request: SyncGroupRequest, assignments: Mapping[str, bytes] | None = None
     ) -> asyncio.Future[SyncGroupResponse]:
-        """Handle a SyncGroup request. The future resolves when the assignment is durable, or immediately.
+        """Handle a SyncGroup request. Return a future of the response.
 
-        `assignments`: the request's assignments by member id, if the caller has decoded them already. Raise KafkaError
-        if the group cannot be served; other errors are in the response.
+        The future resolves when the assignment is durable, or immediately if the request need not wait for that.
+        `assignments` contains the request's assignments by member id if the caller has decoded them already. Raise
+        KafkaError if the group cannot be served; other errors are in the response.
         """
         self._check(request.group_id)
         future: asyncio.Future[SyncGroupResponse] = asyncio.get_running_loop().create_future()
@@ -388,7 +390,7 @@ class GroupCoordinator:
                 return
         raise KafkaError(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-            f"Offsets of group {group_id!r} are committed on other partitions faster than the group can be deleted."
+            f"Clients keep committing offsets of group {group_id!r} on further partitions during its deletion."
             " Stop the clients that commit, then try again.",
         )
 
@@ -405,8 +407,8 @@ class GroupCoordinator:
     ) -> list[ErrorCode]:
         """Handle an OffsetCommit request; return an error code for each commit, in order.
 
-        `knows_missing_groups`: the client knows GROUP_ID_NOT_FOUND (v9+). Other clients get ILLEGAL_GENERATION for an
-        unknown group. Raise KafkaError if all commits are refused.
+        `knows_missing_groups` is true if the client knows GROUP_ID_NOT_FOUND (v9+). Other clients get
+        ILLEGAL_GENERATION for an unknown group. Raise KafkaError if all commits are refused.
         """
         self._check(group_id, may_be_empty=True)
         codes, valid = self._sort_out(commits)
@@ -433,7 +435,8 @@ class GroupCoordinator:
     ) -> None:
         """Raise KafkaError if `commit_txn_offsets` would refuse all commits.
 
-        Call this before the group's partition of `__consumer_offsets` is added to the transaction.
+        The caller must call this method before it adds the group's partition of `__consumer_offsets` to the
+        transaction.
         """
         self._check(group_id)
         self._membership.check_room(group_id)
@@ -484,7 +487,7 @@ class GroupCoordinator:
     ) -> Steps[PreparedCommit]:
         """Check and encode many commits in steps, before `commit_prepared` or `commit_txn_prepared` appends them.
 
-        `owner`: the transactional id and producer id of a TxnOffsetCommit.
+        `owner` contains the transactional id and producer id of a TxnOffsetCommit.
         """
         prepared = PreparedCommit(group_id, self._log.largest_batch())
         now_ms = self._clock.now_ms()
@@ -511,7 +514,7 @@ class GroupCoordinator:
     def commit_prepared(
         self, prepared: PreparedCommit, committer: Committer, *, knows_missing_groups: bool = True
     ) -> list[ErrorCode]:
-        """Append the prepared commits of an OffsetCommit. Otherwise like `commit_offsets`.
+        """Handle an OffsetCommit request like `commit_offsets`, but append commits that are already prepared.
 
         `is_current` must have returned True in the same event-loop turn.
         """
@@ -535,7 +538,7 @@ class GroupCoordinator:
         producer_epoch: int,
         transactional_id: str,
     ) -> list[ErrorCode]:
-        """Append the prepared commits of a TxnOffsetCommit. Otherwise like `commit_txn_offsets`.
+        """Handle a TxnOffsetCommit request like `commit_txn_offsets`, but append commits that are already prepared.
 
         `is_current` must have returned True in the same event-loop turn.
         """
@@ -562,7 +565,7 @@ class GroupCoordinator:
         self._log.marker_appended(partition, producer_id, commit, marker_offset)
 
     def _sort_out(self, commits: Iterable[Commit]) -> tuple[list[ErrorCode], list[Commit]]:
-        """Check the commits. Return an error code for each of them, and the valid ones.
+        """Check the commits. Return an error code for each commit, and a list of the valid commits.
 
         A commit is valid if its partition exists, the topic has not been replaced by another topic with the same name,
         and the metadata is not too large.
@@ -627,8 +630,8 @@ class GroupCoordinator:
     def fetch_offsets(self, group_id: str, wanted: Iterable[TopicPartition] | None) -> list[FetchedOffset]:
         """Handle an OffsetFetch request for the `wanted` partitions, or (None) for all partitions with offsets.
 
-        An unknown group has no offsets. A topic does not inherit the offsets of an earlier topic with its name. Raise
-        KafkaError if the group cannot be served.
+        An unknown group has no offsets. A topic does not inherit the offsets of an earlier topic with the same name.
+        Raise KafkaError if the group cannot be served.
         """
         if wanted is None:
             return list(self.offset_snapshot(group_id, None))
@@ -639,7 +642,10 @@ class GroupCoordinator:
         return list(self._fetched(known, pending, partitions))
 
     def settle_offsets(self, group_id: str) -> Steps[None]:
-        """Settle the group's offsets in steps, so that `offset_snapshot` is fast even after a large transaction."""
+        """Settle the group's offsets in steps (`offsets.py`).
+
+        Afterwards `offset_snapshot` is fast, even after a large transaction.
+        """
         return self._offsets.settle(group_id)
 
     def offset_snapshot(self, group_id: str, wanted: Iterable[TopicPartition] | None) -> Iterator[FetchedOffset]:
@@ -721,7 +727,7 @@ class GroupCoordinator:
         return group.generation_id if group is not None and group.members else None
 
     def pending_producers(self, group_id: str, partitions: Collection[TopicPartition]) -> set[int]:
-        """Return the producer ids that have offset commits in open transactions on any of the partitions."""
+        """Return the ids of the producers whose open transactions contain offset commits for any of the partitions."""
         return set().union(*(self._offsets.pending_producers(group_id, partition) for partition in partitions))
 
     def install_claims(self, group_id: str, claims: Mapping[TopicPartition, Claim]) -> None:
@@ -749,7 +755,7 @@ class GroupCoordinator:
         return not self._loaded or self._offsets.may_have_any(group_id)
 
     def claims_in_offsets(self) -> dict[str, dict[TopicPartition, Claim]]:
-        """Return, by group id, the claims that the records of committed offsets contain."""
+        """Return the claims that the records of committed offsets contain, by group id and partition."""
         return {group_id: found for group_id in self._offsets.groups() if (found := self._claims_in_offsets(group_id))}
 
     def is_outlived(self, group_id: str, claim: Claim) -> bool:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 REMOVED_AT_ONCE: Final = 100
 """How many offsets are removed in one step, with one batch of tombstones.
 
-If the broker has at most this many groups, and at most this many offsets and claims, all of them are examined and
-removed without a pause.
+If the broker has at most this many groups, and at most this many offsets and claims, a deletion examines and removes
+them without a pause.
 """
 
 _UNITS_PER_REMOVAL: Final = 5
@@ -42,7 +42,7 @@ RemoveOffsets: TypeAlias = Callable[[str, Collection[TopicPartition], str], None
 """A function that removes a group's offsets and claims on these partitions, for the given reason."""
 
 _Find: TypeAlias = Callable[[str, Sequence[TopicPartition]], list[TopicPartition]]
-"""A function that returns those of a group's partitions whose topic is gone."""
+"""A function that returns those of a group's partitions whose topic has been deleted."""
 
 
 def is_replaced(topic: Topic | None, topic_id: bytes) -> bool:
@@ -79,8 +79,8 @@ class DeletedTopics:
         """Remove the offsets of deleted topics. `groups` is the number of groups that exist.
 
         If there are many groups or offsets, return an awaitable that is done when all are removed. The topics' names
-        must not be reused until then. The call, or the await, raises KafkaError if offsets could not be removed, after
-        removing all others. The names must then not be reused until a later call has removed the rest.
+        must not be reused until then. If some offsets cannot be removed, all others are removed, and the call or the
+        await raises KafkaError. The names must then not be reused until a later call has removed the rest.
         """
         gone = frozenset(topics)
         if groups <= REMOVED_AT_ONCE and self._offsets.count() + self._claims.count() <= REMOVED_AT_ONCE:
@@ -97,7 +97,7 @@ class DeletedTopics:
         return removed
 
     async def _scan(self) -> None:
-        """Scan all groups as long as deletions are waiting."""
+        """Scan all groups, and repeat the scan until no deletion is waiting."""
         served: list[tuple[frozenset[str], asyncio.Future[None]]] = []
         try:
             while self._waiting:
@@ -127,7 +127,7 @@ class DeletedTopics:
         start removes it.
         """
         self._drop_pending_of_replaced()
-        # If an offset cannot be removed, its name is still reserved (`deleted`), or the offset counts as absent
+        # If an offset cannot be removed, its topic's name is still reserved (`deleted`), or the offset counts as absent
         # (`is_replaced`). The next start tries again.
         run_at_once(self._removal(self._all_groups(), self._lost))
 
@@ -157,7 +157,7 @@ class DeletedTopics:
         return [*self._offsets.groups(), *self._claims.groups()]
 
     def _removal(self, groups: Iterable[str], find: _Find) -> Steps[dict[str, KafkaError]]:
-        """Remove from these groups the partitions that `find` returns. Return the errors by topic."""
+        """Remove these groups' offsets and claims on the partitions that `find` returns. Return the errors by topic."""
         failures: dict[str, KafkaError] = {}
         for group_id in (yield from distinct(groups)):
             removed = 0

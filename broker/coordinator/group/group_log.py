@@ -118,7 +118,7 @@ class GroupLog:
             raise _coordinator_error(error) from error
 
     def put_prepared(self, prepared: PreparedCommit, *, producer_id: int = -1, producer_epoch: int = -1) -> None:
-        """Append prepared offsets in one batch; otherwise like `put_offsets`."""
+        """Do the same as `put_offsets` with offsets that are already encoded."""
         prepared.check_size()
         partition = self.partition_for(prepared.group_id)
         try:
@@ -150,7 +150,7 @@ class GroupLog:
         self._offsets.remove_group(group_id)
 
     def remove_prepared(self, prepared: PreparedDeletion) -> None:
-        """Append the prepared tombstones of a whole group; otherwise like `remove_group`.
+        """Do the same as `remove_group` with tombstones that are already encoded.
 
         `prepared.is_current` must have returned True in the same event-loop turn.
         """

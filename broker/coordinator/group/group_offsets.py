@@ -1,4 +1,4 @@
-"""Stores the committed offsets of one group in compact form, because a coordinator may have hundreds of thousands.
+"""Stores one group's committed offsets in compact form, because a coordinator may store hundreds of thousands of them.
 
 Implements the rule that a partition's newest record is the valid one. Offsets that are committed together usually
 differ only in two numbers, the committed offset and the record's offset. These numbers are kept in one array, and

@@ -67,9 +67,9 @@ class ClientIdentity(NamedTuple):
 class ClassicGroupMember:
     """A member of a classic group. Timeouts are in ms.
 
-    `awaiting_join` and `awaiting_sync` are the callbacks that answer the parked JoinGroup and SyncGroup, or None.
-    `is_new` is True until the member's first generation begins. A new member cannot send heartbeats yet. Its parked
-    JoinGroup keeps it in the group for a limited time only.
+    `awaiting_join` and `awaiting_sync` are the callbacks that answer the member's parked JoinGroup or SyncGroup
+    request. They are None if no such request is parked. `is_new` is True until the member's first generation begins. A
+    new member cannot send heartbeats yet. Its parked JoinGroup keeps it in the group for a limited time only.
     """
 
     __slots__ = (

@@ -36,7 +36,7 @@ from .rebalance import (
 from .state import GroupState
 
 _LONGEST_PREFIX: Final = 32_000
-"""The maximum size in bytes of the client's part of a member id. It leaves room for the random part in a string."""
+"""The maximum size in bytes of the client's part of a member id. The random part then still fits into the string."""
 
 
 class Join(NamedTuple):

@@ -28,8 +28,8 @@ def check_commit(
 ) -> None:
     """Raise KafkaError unless the committer may commit now.
 
-    `member_optional`: the commit may specify a generation without a member id. The error code is UNKNOWN_MEMBER_ID,
-    ILLEGAL_GENERATION, FENCED_INSTANCE_ID or REBALANCE_IN_PROGRESS.
+    `member_optional` is true if the commit may specify a generation without a member id. The error code is
+    UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID or REBALANCE_IN_PROGRESS.
     """
     if generation_id < 0 and group.state is GroupState.EMPTY:
         return
@@ -88,7 +88,8 @@ def expired(
 
     The retention starts when the group becomes empty. In a stable consumer group and for simple consumers it starts
     with the commit of the offset. An offset with its own expiry time expires at that time. Offsets of a topic to which
-    a member subscribes never expire. During a rebalance no offset expires.
+    a member subscribes never expire. No offset expires during a rebalance, or while the members' subscriptions are
+    unknown.
     """
     if group.protocol_type is not None and group.state is GroupState.EMPTY:
         since = group.state_timestamp_ms

@@ -14,9 +14,9 @@ Invariants
 * A tombstone removes all offsets with a smaller record offset, including pending offsets.
 
 The marker of a large transaction takes effect immediately, but the event loop must not wait until thousands of offsets
-are moved. So each of these offsets is moved, or dropped, when it is next needed: a method for one partition settles
-that partition, and a method for a group settles the group. A caller that needs a whole group runs the steps of `settle`
-first.
+are moved. So each of these offsets is settled, which means moved or dropped, when it is next needed: a method for one
+partition settles the partition's offsets, and a method for a group settles the group's offsets. A caller that needs a
+whole group runs the steps of `settle` first.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from .group_offsets import GroupOffsets
 from .group_offsets import OffsetAndMetadata as OffsetAndMetadata
 
 ProducerKey: TypeAlias = tuple[int, int]
-"""A (partition of `__consumer_offsets`, producer id) pair: one marker decides all pending offsets of such a pair."""
+"""A (partition of `__consumer_offsets`, producer id) pair. One marker commits or aborts all of its pending offsets."""
 
 
 MOVED_AT_ONCE: Final = 500
-"""The largest number of offsets in a transaction that its marker moves immediately. Moving one takes about 4 µs."""
+"""A marker moves its transaction's offsets immediately if there are at most this many. Moving one takes about 4 µs."""
 
 _SETTLED_AT_ONCE: Final = 50
 """How many offsets are moved or dropped in one step."""
@@ -48,7 +48,7 @@ _UNITS_PER_OFFSET: Final = 5
 NO_OFFSETS: Final[Mapping[TopicPartition, OffsetAndMetadata]] = MappingProxyType({})
 
 _Decided: TypeAlias = tuple[ProducerKey, bool]
-"""A producer whose transaction was decided, and whether it was committed."""
+"""A producer whose transaction has ended, and whether the transaction was committed."""
 
 
 class OffsetStore:
@@ -60,11 +60,11 @@ class OffsetStore:
         self._newest: dict[ProducerKey, int] = {}
         """The highest record offset among a producer's pending offsets, including those already dropped."""
         self._pending_by_group: dict[str, dict[TopicPartition, set[ProducerKey]]] = {}
-        """The producers with offsets that are pending, or decided but not moved yet, by group and partition."""
+        """The producers with offsets that are pending or not settled yet, by group and partition."""
         self._decided: dict[str, dict[_Decided, dict[TopicPartition, OffsetAndMetadata]]] = {}
-        """The offsets to move or drop, by group and decision. A producer has at most one of them on a partition."""
+        """The offsets to settle, by group and ended transaction. A producer has at most one of them on a partition."""
         self._unmoved = 0
-        """The number of pending offsets, and of decided offsets that are not moved yet."""
+        """The number of offsets that are pending or not settled yet."""
 
     # ---- lookups
 
@@ -106,13 +106,13 @@ class OffsetStore:
     def moved(self, group_id: str) -> GroupOffsets | None:
         """Return the object that holds a group's committed offsets, or None if the group has none.
 
-        Until the group is settled, the object lacks the offsets of decided transactions. Callers must not change the
+        Until the group is settled, the object may lack offsets of committed transactions. Callers must not change the
         object.
         """
         return self._committed.get(group_id)
 
     def unmoved(self, group_id: str) -> Collection[TopicPartition]:
-        """Return the partitions with offsets that are pending, or that are decided but not yet settled."""
+        """Return the partitions with offsets that are pending or not settled yet."""
         return self._pending_by_group.get(group_id, {}).keys()
 
     def pending(self, group_id: str) -> Collection[TopicPartition]:
@@ -142,7 +142,7 @@ class OffsetStore:
         return [*self._committed, *(group_id for group_id in self._pending_by_group if group_id not in self._committed)]
 
     def count(self) -> int:
-        """Return the number of offsets. Those of a decided transaction may count twice until they are settled.
+        """Return the number of offsets. Those of an ended transaction may be counted twice until they are settled.
 
         The cost grows with the number of groups.
         """
@@ -182,7 +182,10 @@ class OffsetStore:
         record_offset: int,
         producer: ProducerKey | None = None,
     ) -> None:
-        """Apply an appended record: an offset (pending if `producer` is given), or a tombstone (None)."""
+        """Apply an appended record: an offset or, if `value` is None, a tombstone.
+
+        If `producer` is given, the offset is pending.
+        """
         if value is not None:
             self.put(group_id, partition, value._replace(record_offset=record_offset), producer)
             return
@@ -219,7 +222,7 @@ class OffsetStore:
                 del self._pending[producer], self._newest[producer]
 
     def complete_transaction(self, producer: ProducerKey, commit: bool, marker_offset: int) -> None:
-        """Apply the producer's marker: commit or drop the pending offsets that it wrote before the marker."""
+        """Apply the producer's marker: commit or drop the pending offsets that precede the marker in the log."""
         groups = self._pending.get(producer)
         if groups is None:
             return
@@ -246,9 +249,9 @@ class OffsetStore:
             decided[producer, commit] = offsets
 
     def settle(self, group_id: str) -> Steps[None]:
-        """Move or drop the decided offsets of a group in steps. Afterwards, all methods for the group are cheap.
+        """Settle a group's offsets in steps: move or drop those of ended transactions.
 
-        Offsets that are decided meanwhile are settled, too.
+        Afterwards, all methods for the group are cheap. Offsets of transactions that end meanwhile are settled, too.
         """
         while group_id in self._decided:
             partitions = list(next(iter(self._decided[group_id].values())))
@@ -259,13 +262,13 @@ class OffsetStore:
                 yield _UNITS_PER_OFFSET * len(portion)
 
     def settle_some(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Move or drop the decided offsets on these partitions of a group."""
+        """Move or drop a group's offsets of ended transactions on these partitions."""
         if group_id in self._decided:
             for partition in partitions:
                 self._settle_one(group_id, partition)
 
     def drop_pending_where(self, is_gone: Callable[[TopicPartition, OffsetAndMetadata], bool]) -> None:
-        """Drop the pending offsets for which `is_gone` is true, so that no commit can make them valid."""
+        """Drop the pending offsets for which `is_gone` is true, so that no transaction can commit them."""
         for group_id in list(self._decided):
             self._settle(group_id)
         for producer, groups in list(self._pending.items()):
@@ -275,13 +278,13 @@ class OffsetStore:
                         self._drop_pending(producer, group_id, partition)
 
     def _settle(self, group_id: str) -> None:
-        """Move or drop the decided offsets of a group."""
+        """Move or drop a group's offsets of ended transactions."""
         for decided, offsets in self._decided.pop(group_id, {}).items():
             for partition, value in offsets.items():
                 self._move(decided, group_id, partition, value)
 
     def _settle_one(self, group_id: str, partition: TopicPartition) -> None:
-        """Move or drop the decided offsets on one partition of a group."""
+        """Move or drop a group's offsets of ended transactions on one partition."""
         of_group = self._decided.get(group_id)
         if of_group is None:
             return

@@ -87,7 +87,7 @@ class PreparedCommit:
         self._is_claimed = self._is_claimed or claim is not None
 
     def is_current(self, metadata: Metadata, claims: Mapping[TopicPartition, Claim]) -> bool:
-        """Whether the topics and claims have not changed since the records were encoded."""
+        """Whether the topics and claims are still the same as when the records were encoded."""
         for name, topic_id in self._topic_ids.items():
             topic = metadata.topic(name)
             if topic is None or topic.topic_id != topic_id:

@@ -1,7 +1,7 @@
 """Runs the rebalances of groups: members join, then sync, and the assignment is stored.
 
 The cycle is EMPTY or STABLE → PREPARING_REBALANCE → COMPLETING_REBALANCE → STABLE. PREPARING_REBALANCE lasts until all
-members have joined or the rebalance timeout is over; the first rebalance of an empty group also waits
+members have joined or the rebalance timeout has expired; the first rebalance of an empty group also waits
 `group.initial.rebalance.delay.ms` for more members. COMPLETING_REBALANCE lasts until the leader's assignment is
 durable. A member that does not join or sync in time, or whose session ends, is removed.
 
@@ -31,7 +31,7 @@ from .state import GroupState
 from .timer import DeadlineTimer
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
-"""How long, in ms, a new member's parked JoinGroup keeps it in the group, because it cannot send heartbeats yet."""
+"""How long, in ms, a parked JoinGroup keeps a new member in the group. A new member cannot send heartbeats yet."""
 
 SHORTEST_SYNC_MS: Final = 1000
 """The minimum time in ms that members have for their SyncGroup, because their rebalance timeout may be 0."""

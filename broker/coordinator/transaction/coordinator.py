@@ -3,19 +3,19 @@
 This file implements InitProducerId, EndTxn, WriteTxnMarkers, DescribeTransactions and ListTransactions.
 `registration.py` adds and verifies partitions, and `fencing.py` fences producers.
 
-Lifecycle: `start` replays `__transaction_state`, resumes decided transactions and compares the partitions' logs with
-the coordinator's state. `stop` leaves unfinished work to the broker's next start. Everything runs on the event loop's
-thread.
+Lifecycle: `start` replays `__transaction_state`, completes the transactions that are in a PREPARE_* state, and compares
+the partitions' logs with the coordinator's state. `stop` leaves unfinished work to the broker's next start. Everything
+runs on the event loop's thread.
 
 Every request follows one pattern: decide (a pure function) → append and wait until durable → respond. There is no await
 between decision and append, so requests for one transactional id never interleave inside a transition. A request that
-arrives during a transition, or before a decided transaction is complete, waits until the transition or the transaction
-is complete (within limits) and then decides again.
+arrives during a transition, or while the markers of a transaction are being written, waits (within limits) until the
+transition or the transaction is complete, and then decides again.
 
 Invariants: the records of a transaction that are in the logs are durable before it is committed, even if their producer
-did not wait for them; a decision is durable before any response and before any marker; a transaction is decided once;
-COMPLETE_* follows only when every marker is durable; a request with a fenced epoch never succeeds. `decide → append`
-runs to completion even if the request that started it is cancelled.
+did not wait for them; a decision to commit or abort is durable before any response and before any marker; there is one
+decision per transaction; COMPLETE_* follows only when every marker is durable; a request with a fenced epoch never
+succeeds. `decide → append` runs to completion even if the request that started it is cancelled.
 
 While EndTxn(commit) waits for records, the transaction accepts no batches. So no record can be added between the check
 that all records are durable and the decision, and a producer that keeps writing cannot delay the commit.
@@ -181,14 +181,14 @@ class TransactionCoordinator(TransactionCore):
         closed: Closing | None = None,
         by: Caller = UNKNOWN_CALLER,
     ) -> tuple[ProducerIdentity, asyncio.Future[None] | None] | Step:
-        """Handle an EndTxn request, if possible without waiting: decide to commit or abort the ongoing transaction.
+        """Handle an EndTxn request, if that is possible without waiting: commit or abort the ongoing transaction.
 
-        `written` are the partitions that the producer says it wrote. If it is None, every registered partition gets a
-        marker. With `keeps_session` the written partitions stay registered for the producer's next transaction. A
-        commit needs durable records, but a producer that sends them with acks=1, or does not wait for the responses,
-        may send EndTxn before they are durable. Then the transaction is closed, so that it accepts no further batch,
-        and the result is Step.NEEDS_RECORDS. `closed` is passed when the records have become durable: it is the value
-        that `TransactionEntry.closed` had when the caller began to wait for them.
+        `written` are the partitions to which the producer says it has written. If it is None, every registered
+        partition gets a marker. With `keeps_session` the written partitions stay registered for the producer's next
+        transaction. A commit needs durable records, but a producer that sends them with acks=1, or does not wait for
+        the responses, may send EndTxn before they are durable. Then the transaction is closed, so that it accepts no
+        further batch, and the result is Step.NEEDS_RECORDS. `closed` is passed when the records have become durable: it
+        is the value that `TransactionEntry.closed` had when the caller began to wait for them.
 
         Return the producer's identity for its next transaction, and a future if the decision is not durable yet. The
         caller must await the future through `asyncio.shield` before it responds. Return a Step if the decision has to
@@ -241,7 +241,7 @@ class TransactionCoordinator(TransactionCore):
         keeps_session: bool = False,
         by: Caller = UNKNOWN_CALLER,
     ) -> ProducerIdentity:
-        """Handle an EndTxn request: decide to commit or abort the ongoing transaction.
+        """Handle an EndTxn request: commit or abort the ongoing transaction.
 
         Return the producer's identity for its next transaction when the decision is durable. The markers are written
         later. `version` is TV_2 for request version 5 and above. The other parameters are those of `end_txn_now`. Raise

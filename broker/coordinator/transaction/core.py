@@ -1,8 +1,8 @@
 """Contains the base of the transaction coordinator: its parts, and the only code path that changes an id's state.
 
-It looks up transactional ids and appends their transitions. When a transition is durable, it starts what follows:
-markers, timers and events. The rules are in `decisions.py`. The requests are handled in `registration.py`, `fencing.py`
-and `coordinator.py`. Everything runs on the event loop's thread.
+The base looks up transactional ids and appends their transitions. When a transition is durable, the base starts what
+follows: markers, timers and events. The rules are in `decisions.py`. The requests are handled in `registration.py`,
+`fencing.py` and `coordinator.py`. Everything runs on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 class TransactionCore:
     """The base class of the transaction coordinator.
 
-    It appends transitions. When a transition is durable, it starts what follows: markers, timers and events.
+    The class appends transitions. When a transition is durable, the class starts what follows: markers, timers and
+    events.
     """
 
     def __init__(
@@ -59,8 +60,8 @@ class TransactionCore:
 
         `timers` look for timed-out transactions only after the requests waiting in the sockets have been executed.
 
-        `group_aware`: whether sessions (partitions that stay registered between transactions) are enabled. If not,
-        sessions found on disk are ended.
+        `group_aware` says whether sessions (partitions that stay registered between transactions) are enabled. If they
+        are not, sessions found on disk are ended.
         """
         self.logger = logger if logger is not None else structlog.get_logger(__name__)
         self.config = config
@@ -105,7 +106,7 @@ class TransactionCore:
         return TransactionVersion(min(self.metadata.features.get("transaction.version", 0), TransactionVersion.TV_2))
 
     async def start(self) -> None:
-        """Load all state, finish decided transactions, repair open transactions in the logs, and start the timers."""
+        """Load all state, recover the transactions (`TransactionMaintenance.recover`), and start the timers."""
         await self.state.load()
         self.metadata.skip_producer_ids(self.maintenance.highest_producer_id())
         await self.maintenance.recover()

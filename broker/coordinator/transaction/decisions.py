@@ -5,7 +5,8 @@ to append next, or a `Step` that says what the caller must do first, or raises K
 functions neither wait nor change anything. The caller appends the returned value without an await in between. If the
 caller has to await, it decides again.
 
-`pending` is true while an earlier transition is appended but not yet durable: no decision may build on it.
+`pending` is true while an earlier transition is appended but not yet durable. No decision may build on such a
+transition.
 """
 
 from __future__ import annotations
@@ -73,9 +74,9 @@ def decide_init(
     """Decide how an InitProducerId request changes a known transactional id.
 
     `expected` is the identity that the producer currently holds (KIP-360). It is None for a new instance, which fences
-    the current holder of the transactional id. Return the next value in state EMPTY, with the identity for the
-    response. If a transaction is ongoing, return instead the next value in state PREPARE_ABORT, which aborts it and
-    fences its producer; the caller decides again when the abort is complete. Raise KafkaError PRODUCER_FENCED if
+    the current holder of the transactional id. Return the id's next value, in state EMPTY, with the identity for the
+    response. If a transaction is ongoing, return a value in state PREPARE_ABORT instead, which aborts the transaction
+    and fences its producer; the caller decides again when the abort is complete. Raise KafkaError PRODUCER_FENCED if
     `expected` is stale.
 
     This is stricter than Kafka in two respects. A request with a stale `expected` epoch gets PRODUCER_FENCED without
@@ -143,7 +144,9 @@ def decide_add(
 def decide_fence(
     metadata: TransactionMetadata, *, pending: bool, server_version: TransactionVersion, now_ms: int
 ) -> TransactionMetadata | Step:
-    """Decide how to fence a transactional id's producer: abort its ongoing transaction, or wait for a decided one.
+    """Decide how to fence a transactional id's producer: abort its ongoing transaction, or wait for an ended one.
+
+    The wait lasts until the markers of the ended transaction are durable.
 
     Return Step.NOTHING if the producer is fenced and no transaction is open. A repeated call never bumps the epoch
     again.
@@ -226,8 +229,8 @@ def _decide_end_v2(
         # completes.
         return Step.WAIT
     # Whether this is a retry of the EndTxn that bumped the epoch, or of the one that replaced the producer id. The
-    # epoch shows this only if the last EndTxn bumped it. An older client's EndTxn does not: then the higher epoch
-    # belongs to that client, which has fenced the sender.
+    # epoch shows this only if the last EndTxn bumped it. An older client's EndTxn does not bump it: then the higher
+    # epoch belongs to that client, which has fenced the sender.
     bumps = metadata.client_transaction_version.supports_epoch_bump
     after_rotation = (
         metadata.previous_producer_id == identity.producer_id
@@ -277,8 +280,8 @@ def _decide_end_v2(
 def verify_partition(metadata: TransactionMetadata, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:
     """Return NONE if a batch of a client without KIP-890 may be appended, else the error code.
 
-    The batch may be appended if the transaction is ongoing and contains the partition. A batch that arrives while a
-    decided transaction is being completed is late and gets INVALID_TXN_STATE. (A newer client's batch waits instead.)
+    The batch may be appended if the transaction is ongoing and contains the partition. A batch that arrives while the
+    transaction's markers are being written is late and gets INVALID_TXN_STATE. (A newer client's batch waits instead.)
     """
     if metadata.producer_id != identity.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING

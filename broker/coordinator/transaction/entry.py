@@ -9,7 +9,10 @@ from .state import TopicPartition
 
 
 class Closing:
-    """The time in which an ongoing transaction accepts no batches. `requests` EndTxn(commit) wait for its records."""
+    """A period in which an ongoing transaction accepts no batches.
+
+    `requests` is the number of EndTxn(commit) requests that wait for the transaction's records.
+    """
 
     __slots__ = ("requests",)
 
@@ -49,11 +52,11 @@ class TransactionEntry:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the next transition can be decided: none is pending, and no decided transaction is incomplete."""
+        """Whether the next transition can be decided: none is pending, and the current state is not PREPARE_*."""
         return self.pending is None and not self.metadata.state.is_prepare
 
     def leave(self, closed: Closing) -> None:
-        """End the wait of a commit without a decision. After the last one, the transaction accepts batches again."""
+        """End the wait of an EndTxn(commit) that has not committed. After the last wait, batches are accepted again."""
         closed.requests -= 1
         if not closed.requests:
             self.closed = None

@@ -44,7 +44,7 @@ class Cause(NamedTuple):
 
     @classmethod
     def own(cls, doing: str) -> Cause:
-        """Return the cause of an action of the broker, described in words, such as "transaction timeout"."""
+        """Return the cause of an action of the broker. `doing` describes the action, such as "transaction timeout"."""
         return cls(doing)
 
 
@@ -107,7 +107,7 @@ class TransactionEvents:
         )
 
     def ended(self, before: TransactionMetadata, after: TransactionMetadata, reason: str, by: Caller) -> None:
-        """Record a durable decision. Commits are too frequent to log and are only counted."""
+        """Record a durable commit or abort. Commits are too frequent to log and are only counted."""
         commit = after.state.is_commit
         self._metrics.count(ENDED, "commit" if commit else "abort", reason)
         if not commit:

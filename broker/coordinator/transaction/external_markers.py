@@ -13,7 +13,7 @@ coordinator epoch is not the recorded one           TRANSACTION_COORDINATOR_FENC
 producer epoch is below the recorded one            INVALID_PRODUCER_EPOCH
 the producer has no open transaction there          success, nothing is written
 producer epoch is above the open transaction's      INVALID_PRODUCER_EPOCH
-a decided transaction is being completed            waits; success if the marker has the same decision, else
+the coordinator is ending the transaction           waits; success if the marker has the same decision, else
                                                     INVALID_TXN_STATE
 commit                                              INVALID_TXN_STATE: only the coordinator commits
 abort of the coordinator's ongoing transaction      the whole transaction is aborted and its producer fenced
@@ -47,12 +47,12 @@ AT_A_TIME = 20
 
 
 class Verdict(Enum):
-    """The effect of a marker from a WriteTxnMarkers request in one partition, unless the marker is refused."""
+    """The effect of an accepted marker from a WriteTxnMarkers request in one partition."""
 
     NOTHING = "nothing"
     """Report success without a change."""
     WAIT = "wait"
-    """Wait until the decided transaction is complete, then judge the marker again."""
+    """Wait until the coordinator has completed the transaction, then judge the marker again."""
     ABORT_ALL = "abort all"
     """Abort the coordinator's whole transaction."""
     WRITE = "write"
@@ -205,7 +205,7 @@ class ExternalMarkers:
         if decided is not None and decided is not marker.commit:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"The coordinator has already decided the transaction: {'commit' if decided else 'abort'}.",
+                f"The coordinator has already decided to {'commit' if decided else 'abort'} the transaction.",
             )
 
     def _refused(self, marker: Marker, partition: TopicPartition, error: KafkaError, by: Caller) -> None:

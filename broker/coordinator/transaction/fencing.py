@@ -1,9 +1,9 @@
 """Fences the producer of a transactional id, for another producer of its group or for an operator.
 
-One record bumps the epoch and aborts the ongoing transaction. If a transaction is already decided, its decision stands:
-fencing waits until that transaction is complete, and only then bumps the epoch. Fencing leaves the transactional id in
-state EMPTY, with an epoch that no producer holds. A repeated call does not bump the epoch again, even while the first
-call still waits. After a restart of the broker, a repeated call may bump the epoch again, which wastes one epoch.
+One record bumps the epoch and aborts the ongoing transaction. If the transaction is already being committed or aborted,
+fencing waits until that is complete, and only then bumps the epoch. Fencing leaves the transactional id in state EMPTY,
+with an epoch that no producer holds. A repeated call does not bump the epoch again, even while the first call still
+waits. After a restart of the broker, a repeated call may bump the epoch again, which wastes one epoch.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Fencing:
         """Bump the epoch of a transactional id and abort its ongoing transaction.
 
         Return the outcome when the abort is complete and durable, or None if no producer holds the transactional id.
-        Raise KafkaError CONCURRENT_TRANSACTIONS at `deadline` (event loop time), or with a coordinator error code.
-        Transitions made before the error remain in effect.
+        Raise KafkaError CONCURRENT_TRANSACTIONS if the abort is not complete at `deadline` (event loop time). Other
+        errors have a coordinator error code. Transitions made before an error remain in effect.
         """
         first: TransactionMetadata | None = None
         aborted = bumped = False

@@ -61,7 +61,7 @@ Clients do not wait this long for a response.
 """
 
 COMMIT_REPEAT_MS: Final = 5_000
-"""For how many ms a transaction is not aborted after the connection of its waiting commit was closed.
+"""If the connection of a waiting commit is closed, its transaction is not aborted for this many ms.
 
 The client may connect again and repeat the commit.
 """
@@ -112,7 +112,7 @@ class TransactionMaintenance:
         self._abort_backoff: RetryBackoff | None = None
 
     async def recover(self) -> None:
-        """Finish decided transactions after the replay, and end open transactions that have no coordinator state.
+        """Complete transactions in a PREPARE_* state, and end those in the logs that contradict the replayed state.
 
         Every repair is tried once before this method returns. Failed repairs are retried in the background.
         """
@@ -138,8 +138,9 @@ class TransactionMaintenance:
         """Abort every transaction past its timeout and fence its producer. Return the next deadline in ms, or None.
 
         A transaction with a pending transition is checked again after LOOK_AGAIN_MS. So is a transaction whose commit
-        has arrived and waits for its records, or may be repeated soon, but at most for COMMIT_WAIT_MS. An abort that
-        could not be written is retried after a growing pause (`transaction.retry.backoff.ms`).
+        has arrived and waits for its records, or may soon be repeated; COMMIT_WAIT_MS after its timeout, it is aborted
+        nevertheless. An abort that could not be written is retried after a growing pause
+        (`transaction.retry.backoff.ms`).
         """
         next_deadline: int | None = None
         unwritten = False
@@ -236,7 +237,7 @@ class TransactionMaintenance:
             self._fence(entry, HIGHER_EPOCH, before.last_update_timestamp_ms)
 
     def _take_up(self, entries: Iterable[TransactionEntry]) -> None:
-        """Process replayed entries: end their sessions if sessions are disabled, and finish decided transactions."""
+        """Process replayed entries: complete transactions in a PREPARE_* state. If sessions are disabled, end them."""
         for entry in list(entries):
             # a transaction that `_end_session` aborts is finished by its own transition
             decided = entry.metadata.state.is_prepare

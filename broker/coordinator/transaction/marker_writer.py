@@ -1,17 +1,18 @@
-"""Carries out decided transactions: writes a marker to every partition, then COMPLETE_*.
+"""Completes the transactions in a PREPARE_* state: writes a marker to every partition, then the COMPLETE_* value.
 
-This module runs the tasks that do this, and retries them. It never decides whether a transaction commits: a task starts
-from PREPARE_* in the log, and retries until every marker is durable, both after failures of single partitions and after
-unexpected errors. Only then does COMPLETE_* follow, and only then can the transactional id's next transaction begin.
+This module runs the tasks that do this, and retries them. It never decides whether a transaction is committed: a task
+starts from PREPARE_* in the log, and retries until every marker is durable, both after failures of single partitions
+and after unexpected errors. Only then does COMPLETE_* follow, and only then can the transactional id's next transaction
+begin.
 
 A partition that is deleted meanwhile needs no marker. A partition that refuses the marker needs none if its log has no
-open transaction of the producer. If the log has one, that open transaction is not the decided one: a power failure has
-lost its marker, or the coordinator's record of it. The open transaction is aborted.
+open transaction of the producer. If the log has one, it is not the transaction that is being completed: a power failure
+has lost its marker, or the coordinator's record of it. The open transaction is aborted.
 
 A failure is logged when it first occurs, when it changes and when it is over, not at each attempt.
 
-A transaction with many partitions is processed in slices. Nothing changes its transactional id meanwhile: until
-COMPLETE_*, every request for the id waits.
+A transaction with many partitions is processed in slices. The state of its transactional id does not change meanwhile:
+until COMPLETE_*, every request for the id waits.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ _ATTEMPTS_PER_TURN: Final = 50
 """How many markers are written one at a time before the event loop runs other tasks."""
 
 _SHOWN: Final = 20
-"""The maximum number of partitions in a log line that lists those without their marker."""
+"""The maximum number of partitions in a log line that lists partitions without their marker."""
 
 
 class TransactionMarkerWriter:
-    """The tasks that write the markers of decided transactions until the transactions are complete."""
+    """The tasks that write the markers of ended transactions until the transactions are complete."""
 
     def __init__(
         self,
@@ -75,12 +76,12 @@ class TransactionMarkerWriter:
         self._afterwards: dict[str, Callable[[], None]] = {}
 
     def afterwards(self, entry: TransactionEntry, action: Callable[[], None]) -> None:
-        """Call `action` as soon as the decided transaction of `entry` is complete, with no await in between."""
+        """Call `action` as soon as the transaction of `entry` is complete, with no await in between."""
         assert entry.metadata.state.is_prepare
         self._afterwards[entry.metadata.transactional_id] = action
 
     def finish(self, entry: TransactionEntry) -> None:
-        """Start the task that writes the markers of the decided transaction of `entry`, then its COMPLETE_* value."""
+        """Start the task that completes the transaction of `entry`: it writes the markers, then COMPLETE_*."""
         if self._stopped:
             return  # a decision that became durable while the broker was stopping: the next start resumes it
         metadata = entry.metadata
@@ -148,7 +149,7 @@ class TransactionMarkerWriter:
 
         NONE means that the producer has no open transaction in the log any more. An open transaction is either a later
         one, whose record the coordinator has lost, or an earlier one, whose marker the log has lost. Such losses follow
-        a power failure with durability=os. Such a transaction can no longer commit.
+        a power failure with durability=os. Such a transaction can no longer be committed.
         """
         try:
             known = self._gateway.producer(partition, marker.producer_id)
@@ -165,7 +166,7 @@ class TransactionMarkerWriter:
             log_epoch=known.producer_epoch,
             commit=marker.commit,
             reason=refusal.name,
-            remedy="no action is needed: the open transaction is not the decided one, and is aborted. With"
+            remedy="no action is needed: the open transaction is a different one, and is aborted. With"
             " durability=os a power failure can lose its marker, or the coordinator's record of it",
         )
         epoch = max(marker.producer_epoch, known.producer_epoch)
@@ -205,7 +206,7 @@ class TransactionMarkerWriter:
 
 
 def marker_of(metadata: TransactionMetadata, partitions: list[TopicPartition]) -> Marker:
-    """Return the marker of a decided transaction for `partitions`."""
+    """Return the marker that ends the transaction in `partitions`. The transaction is in a PREPARE_* state."""
     return Marker(
         producer_id=metadata.producer_id,
         producer_epoch=metadata.producer_epoch,

@@ -4,9 +4,9 @@ Contains the values and the rules for changing them; never logs, waits, reads a 
 prepared here, then appended to the log, and becomes current when it is durable (`TransactionStateManager`).
 
 Invariants, asserted by `_next`: a state is entered only from its valid previous states; a new producer id starts at
-epoch 0; the epoch of a producer id never decreases; the partitions of a decision are a subset of the partitions
-registered at its time (all of them, unless the producer named the partitions that it wrote); the partitions of an
-ongoing transaction include the session's partitions.
+epoch 0; the epoch of a producer id never decreases; the partitions that get a marker are those registered when the
+transaction ends, or a subset of them if the producer named the partitions that it wrote; the partitions of an ongoing
+transaction include the session's partitions.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def new_metadata(transactional_id: str, producer_id: int, timeout_ms: int, now_m
 def increment_epoch(
     metadata: TransactionMetadata, timeout_ms: int, recorded_epoch: int, now_ms: int
 ) -> TransactionMetadata:
-    """Return the next value, in state EMPTY, for an InitProducerId that bumps the epoch.
+    """Return the transactional id's next value, in state EMPTY, for an InitProducerId that bumps the epoch.
 
     `recorded_epoch` is the epoch in the request, which a retry would repeat; -1 if the request has none.
     """
@@ -132,9 +132,9 @@ def increment_epoch(
 
 
 def repeat_init(metadata: TransactionMetadata, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-    """Return the next value, in state EMPTY, for a retried InitProducerId with the epoch before the bump (KIP-360).
+    """Return the transactional id's next value, in state EMPTY, for a retried InitProducerId (KIP-360).
 
-    The epoch is not bumped a second time.
+    The retry has the epoch before the bump. The epoch is not bumped a second time.
     """
     return _next(
         metadata,
@@ -151,7 +151,9 @@ def repeat_init(metadata: TransactionMetadata, timeout_ms: int, now_ms: int) -> 
 def rotate_producer_id(
     metadata: TransactionMetadata, producer_id: int, timeout_ms: int, recorded_epoch: int, now_ms: int
 ) -> TransactionMetadata:
-    """Return the next value, in state EMPTY, for an InitProducerId with exhausted epochs: `producer_id` at epoch 0.
+    """Return the transactional id's next value, in state EMPTY, for an InitProducerId when the epochs are exhausted.
+
+    The value has the new `producer_id` with epoch 0.
 
     `recorded_epoch` is the epoch in the request, which a retry would repeat; -1 if the request has none.
     """
@@ -180,7 +182,7 @@ def add_partitions(
     session: bool = False,
     gone: frozenset[TopicPartition] = NO_PARTITIONS,
 ) -> TransactionMetadata:
-    """Return the next value, in state ONGOING, with these partitions registered.
+    """Return the transactional id's next value, in state ONGOING, with these partitions registered.
 
     With `session` they stay registered after the transaction. The first registration starts the transaction and its
     timeout, and includes the session's partitions. Partitions in `gone` no longer exist and leave the session.
@@ -213,7 +215,7 @@ def prepare_end(
     next_producer_id: int = NO_PRODUCER_ID,
     written: Written | None = None,
 ) -> TransactionMetadata:
-    """Return the next value, in state PREPARE_COMMIT or PREPARE_ABORT, for an EndTxn.
+    """Return the transactional id's next value, in state PREPARE_COMMIT or PREPARE_ABORT, for an EndTxn.
 
     With KIP-890 the decision bumps the epoch. `next_producer_id` replaces a producer id whose epochs are exhausted.
 
@@ -252,13 +254,14 @@ def prepare_end(
 def prepare_fence(
     metadata: TransactionMetadata, version: TransactionVersion, now_ms: int, *, fenced: bool = False
 ) -> TransactionMetadata:
-    """Return the next value, in state PREPARE_ABORT, for an abort that the broker initiates.
+    """Return the transactional id's next value, in state PREPARE_ABORT, for an abort that the broker initiates.
 
-    The epoch is bumped, and the current producer is fenced. `fenced`: the cause is an InitProducerId, another producer
-    of the group, or an operator. No producer then receives the new epoch, and InitProducerId recognises no retry
-    (`last_producer_epoch` is -1). Otherwise, as after a timeout, the fenced producer may return: if it initialises
-    again with its previous epoch, and no other producer has initialised since, it receives the new epoch (KIP-588). The
-    last epoch of a producer id is reserved, and no producer receives it. Every registered partition gets a marker.
+    The epoch is bumped, and the current producer is fenced. `fenced` is true if the cause is an InitProducerId, another
+    producer of the group, or an operator. No producer then receives the new epoch, and InitProducerId recognises no
+    retry (`last_producer_epoch` is -1). Otherwise, as after a timeout, the fenced producer may return: if it
+    initialises again with its previous epoch, and no other producer has initialised since, it receives the new epoch
+    (KIP-588). The last epoch of a producer id is reserved, and no producer receives it. Every registered partition gets
+    a marker.
     """
     assert metadata.state is TransactionState.ONGOING
     epoch = min(metadata.producer_epoch + 1, MAX_PRODUCER_EPOCH)
@@ -276,7 +279,7 @@ def prepare_fence(
 
 
 def fence_idle(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata:
-    """Return the next value, in state EMPTY, which fences the producer while no transaction is open.
+    """Return the transactional id's next value, in state EMPTY, which fences the producer while no transaction is open.
 
     No producer receives the bumped epoch. If no producer holds the current epoch (`fenced`), the epoch stays the same.
     The state becomes EMPTY, so that a retried EndTxn for an aborted transaction cannot succeed and return the epoch.
@@ -321,7 +324,7 @@ def without_session(metadata: TransactionMetadata) -> dict[str, Any]:
 
 
 def complete_end(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata:
-    """Return the next value, in state COMPLETE_*, of a decided transaction whose markers are all durable."""
+    """Return the transactional id's next value, in state COMPLETE_*, when all of its markers are durable."""
     commit = metadata.state is TransactionState.PREPARE_COMMIT
     changes: dict[str, Any] = {}
     if metadata.client_transaction_version.supports_epoch_bump and metadata.next_producer_id != NO_PRODUCER_ID:

@@ -37,9 +37,9 @@ class Repair:
 def repairs(known: Iterable[TransactionMetadata], found: Iterable[OpenTransaction]) -> list[Repair]:
     """Return the markers that the open transactions in `found` need, given the `known` transactional ids.
 
-    A transaction needs no marker if its id is in state ONGOING at the same epoch with this partition, or in a PREPARE_*
-    state, because the marker writer is about to write its markers. A repair without a transactional id belongs to an
-    unknown producer and is valid only if `known` is complete.
+    A transaction needs no marker if its partition is registered and its transactional id is in state ONGOING with the
+    same epoch, or in a PREPARE_* state. (In a PREPARE_* state, the marker writer is about to write the marker.) A
+    repair without a transactional id belongs to an unknown producer and is valid only if `known` is complete.
     """
     by_producer_id: dict[int, TransactionMetadata] = {}
     for metadata in known:
@@ -59,11 +59,11 @@ def _repair(metadata: TransactionMetadata | None, found: OpenTransaction) -> Rep
         return _end(None, found, commit=False, epoch=found.producer_epoch, reason="unknown producer id")
     state, current = metadata.state, metadata.producer_epoch
     if metadata.producer_id != found.producer_id:
-        # The producer id was replaced because its epochs were exhausted. Its last transaction was decided before the
-        # new producer id became current. The new producer id keeps epoch 0 until the next decision.
+        # The producer id was replaced because its epochs were exhausted. Its last transaction ended before the new
+        # producer id became current. The new producer id keeps epoch 0 until the next decision.
         last = current == 0 and found.producer_epoch == MAX_PRODUCER_EPOCH - 1
         if last and state.is_complete and metadata.client_transaction_version.supports_epoch_bump:
-            return _end(metadata, found, state.is_commit, found.producer_epoch, "decided, marker missing")
+            return _end(metadata, found, state.is_commit, found.producer_epoch, "ended, but its marker is missing")
         return _end(metadata, found, commit=False, epoch=found.producer_epoch, reason="replaced producer id")
     if state is TransactionState.ONGOING:
         if found.producer_epoch == current and found.partition in metadata.topic_partitions:
@@ -72,14 +72,14 @@ def _repair(metadata: TransactionMetadata | None, found: OpenTransaction) -> Rep
         if found.partition in metadata.topic_partitions:
             return None
     elif state.is_complete and _was_decided(metadata, found):
-        return _end(metadata, found, state.is_commit, current, "decided, marker missing")
+        return _end(metadata, found, state.is_commit, current, "ended, but its marker is missing")
     older = found.producer_epoch < current
     reason = "older epoch" if older else "not registered with the coordinator"
     return _end(metadata, found, commit=False, epoch=max(current, found.producer_epoch), reason=reason)
 
 
 def _was_decided(metadata: TransactionMetadata, found: OpenTransaction) -> bool:
-    """Whether the open transaction in the log is the completed one, not a later one that was never registered."""
+    """Whether the log's open transaction is the one that the coordinator completed, not a later, unregistered one."""
     if metadata.client_transaction_version.supports_epoch_bump:
         return found.producer_epoch == metadata.producer_epoch - 1
     return (

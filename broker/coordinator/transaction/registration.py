@@ -2,9 +2,10 @@
 
 Handles AddPartitionsToTxn, AddOffsetsToTxn, the implicit registration of KIP-890, and transactions opened by a batch of
 a session. Keeps the set of partitions that have a batch of the transaction. To append a transactional batch, the
-produce path calls `admit_now` (or `verify`), appends, and calls `wrote`, without an await in between. No decision can
-run in between, so every decision knows all partitions that have a batch. While EndTxn(commit) waits for the records of
-the transaction, no batch is admitted, as in Kafka, where the commit is decided when EndTxn arrives.
+produce path calls `admit_now` (or `verify`), appends, and calls `wrote`, without an await in between. The transaction
+cannot be ended in between, so all partitions that have a batch are known when it ends. While EndTxn(commit) waits for
+the records of the transaction, no batch is admitted. (In Kafka, no batch is accepted either, because EndTxn commits
+immediately.)
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _NOWHERE: Final[TopicPartition] = ("", -1)
 class Verified(NamedTuple):
     """The result of a verification.
 
-    `code` is the error code for the partitions in `registered`, and `other` is that for all other partitions.
+    `code` is the error code for the partitions in `registered`, and `other` is the error code for all other partitions.
     """
 
     registered: frozenset[TopicPartition]
@@ -62,11 +63,11 @@ class PartitionRegistration:
     ) -> asyncio.Future[None] | Step | None:
         """Register partitions with a transaction, if that is possible without waiting.
 
-        With `session` they stay registered after this transaction. `writes`: the caller (another broker) will append to
-        the partitions without calling `wrote`. Return None if they are registered durably, a future that resolves when
-        they are (callers must await it through `asyncio.shield`), or Step.WAIT if an earlier transaction or transition
-        is incomplete. After Step.WAIT, the caller uses `add_partitions`, or awaits `until_settled` and calls again.
-        Raise KafkaError like these methods.
+        With `session` they stay registered after this transaction. `writes` is true if the caller (another broker) will
+        append to the partitions without calling `wrote`. Return None if they are registered durably, a future that
+        resolves when they are (callers must await it through `asyncio.shield`), or Step.WAIT if an earlier transaction
+        or transition is incomplete. After Step.WAIT, the caller uses `add_partitions`, or awaits `until_settled` and
+        calls again. Raise KafkaError like these methods.
         """
         identity = ProducerIdentity(producer_id, producer_epoch)
         entry: TransactionEntry | None = None
@@ -94,8 +95,8 @@ class PartitionRegistration:
             if entry.closed is not None and step is not Step.WAIT:
                 raise KafkaError(
                     ErrorCode.CONCURRENT_TRANSACTIONS,
-                    f"EndTxn commits the transaction of {transactional_id!r} as soon as its records are on disk."
-                    " Retry.",
+                    f"The transaction of {transactional_id!r} accepts no more partitions, because EndTxn is about to"
+                    " commit it. Retry.",
                 )
             if isinstance(step, TransactionMetadata):
                 self._check_size(metadata, step)
@@ -189,11 +190,11 @@ class PartitionRegistration:
     ) -> asyncio.Future[None] | Step | None:
         """Return None if a batch for this partition may be appended now, before the next await.
 
-        `registers`: the request registers the partition implicitly (Produce v12+, TxnOffsetCommit v5+). For an older
-        request, the partition must be registered already, or must belong to the session; the batch then opens the
-        session's next transaction. If the result is a future, the caller awaits it through `asyncio.shield` and calls
-        again. If it is Step.WAIT, the caller awaits `until_settled` and calls again. Raise KafkaError with the code for
-        the response if the batch is refused.
+        `registers` is true if the request registers the partition implicitly (Produce v12+, TxnOffsetCommit v5+). For
+        an older request, the partition must be registered already, or must belong to the session; the batch then opens
+        the session's next transaction. If the result is a future, the caller awaits it through `asyncio.shield` and
+        calls again. If it is Step.WAIT, the caller awaits `until_settled` and calls again. Raise KafkaError with the
+        code for the response if the batch is refused.
         """
         if self.verify(transactional_id, producer_id, producer_epoch, partition) is ErrorCode.NONE:
             return None
@@ -209,11 +210,12 @@ class PartitionRegistration:
         registers: bool,
         by: Caller = UNKNOWN_CALLER,
     ) -> asyncio.Future[None] | Step | None:
-        """Add partitions to the transaction, because batches for them have arrived. `registers`: as for `admit_now`.
+        """Add partitions to the transaction, because batches for them have arrived.
 
-        The partitions of an older request must belong to the session at this moment. If the session has ended since the
-        request was examined, they would begin a transaction with batches of an aborted one. Return and raise the same
-        as `add_partitions_now`; raise KafkaError also if the partitions are refused.
+        `registers` has the same meaning as in `admit_now`. The partitions of an older request must still be registered
+        or belong to the session. Otherwise, if the session has ended since the request was examined, batches of an
+        aborted transaction would begin a new one. Return and raise the same as `add_partitions_now`; raise KafkaError
+        also if the partitions of an older request are refused.
         """
         version = TransactionVersion.TV_2
         if not registers:
@@ -284,9 +286,9 @@ class PartitionRegistration:
     ) -> Verified:
         """Handle an AddPartitionsToTxn request with VerifyOnly: verify all partitions at one point in time.
 
-        They are not verified in slices, because between two turns of the event loop a transaction may end, and the next
-        transaction may begin with other partitions. The caller is a partition leader that appends next, so the
-        partitions that pass the verification count as written.
+        The partitions are not verified in slices, because between two turns of the event loop a transaction may end,
+        and the next transaction may begin with other partitions. The caller is a partition leader that appends next, so
+        the partitions that pass the verification count as written.
         """
         identity = ProducerIdentity(producer_id, producer_epoch)
         try:
@@ -307,16 +309,16 @@ class PartitionRegistration:
 
 
 def _decided(entry: TransactionEntry) -> TransactionMetadata:
-    """Return the value that defines the session: a pending decision if there is one, else the current value."""
+    """Return the value that defines the session: a pending value in a PREPARE_* state, else the current value."""
     pending = entry.pending
     return pending if pending is not None and pending.state.is_prepare else entry.metadata
 
 
 def _verify(entry: TransactionEntry, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:
-    """Return the code of `verify_partition`, but let a decision take effect when it is appended, before it is durable.
+    """Return the code of `verify_partition`, but treat a transaction as ended as soon as its end is appended.
 
-    This also holds for a commit that still waits for the transaction's records. A batch of a session that has ended is
-    late and gets INVALID_TXN_STATE.
+    A commit that still waits for the transaction's records counts as its end, too. A batch of a session that has ended
+    is late and gets INVALID_TXN_STATE.
     """
     code = verify_partition(entry.metadata, identity, partition)
     if code is ErrorCode.NONE:

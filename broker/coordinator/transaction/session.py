@@ -6,7 +6,7 @@ change the session.
 
 A session begins with AddPartitionsToTxn(Session), or with an EndTxn in which an extension-aware client names the
 partitions that it wrote. Any InitProducerId, fencing or timeout ends it. Requests can arrive late, after their
-transaction:
+transaction has ended:
 
 * Produce v12+ and TxnOffsetCommit v5+ with EndTxn v5: each transaction has its own epoch, so a late request is refused
   because of its epoch.

@@ -46,13 +46,13 @@ class TransactionState(IntEnum):
     label: str
     """The state's name in responses, such as "PrepareCommit"."""
     is_prepare: bool
-    """Whether the transaction is decided, but markers are still missing."""
+    """Whether the decision to commit or abort has been made, but markers are still missing."""
     is_complete: bool
-    """Whether the transaction is decided and its markers are durable."""
+    """Whether the transaction was committed or aborted, and its markers are durable."""
     may_expire: bool
     """Whether no transaction is open, so that the transactional id may expire when it is idle."""
     is_commit: bool
-    """Whether the transaction was decided as a commit. Its markers may still be missing."""
+    """Whether the decision was to commit. Markers may still be missing."""
 
     def __init__(self, _value: int) -> None:
         self.label = self.name.title().replace("_", "")

@@ -151,8 +151,8 @@ class TransactionStateManager:
 
         The future is shared, so callers must await it through `asyncio.shield`. The call and the future raise
         KafkaError with a coordinator error code; the transactional id's value is then unchanged. A record larger than
-        `max.message.bytes` is refused while partitions are added, never when the transaction ends: a decision may have
-        any size.
+        `max.message.bytes` is refused while partitions are added, never when the transaction ends: a record that ends a
+        transaction may have any size.
         """
         try:
             end_offset = self._append(entry, new)
@@ -309,7 +309,10 @@ class TransactionStateManager:
             self._completion_timer = loop.call_later(_COMPLETION_DELAY_S, self._completion_due)
 
     def _append(self, entry: TransactionEntry, new: TransactionMetadata) -> int:
-        """Append `new`, after a COMPLETE_* value that is not in the log yet, if any. Return the end offset to flush."""
+        """Append `new`. If the id has a COMPLETE_* value that is not in the log yet, append that value first.
+
+        Return the end offset to flush.
+        """
         assert entry.pending is None, "one transition at a time"
         assert self._entries.get(new.transactional_id) is entry
         try:

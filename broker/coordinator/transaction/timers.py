@@ -4,7 +4,7 @@ There is one timer for each scan; the coordinator performs the scans. Aborts mus
 the earliest known deadline, and fires at least once per configured interval. However, a scan visits all ids, and a
 transaction's timeout may be as short as 1 ms. Therefore a scan runs in slices, and the next scan starts only after a
 pause of `_REST` times the duration of the previous one. Before a scan, the requests waiting in the sockets are
-executed, because one of them may end its transaction in time. A scan uses the time at which they were read.
+executed, because one of them may end its transaction in time. A scan uses the time at which the sockets were read.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class PendingWaits:
     async def until_settled(
         self, entry: TransactionEntry, deadline: float | None, by: Caller = UNKNOWN_CALLER, *, counted: bool = True
     ) -> None:
-        """Return when `entry` is settled: no transition is pending, and no decided transaction is incomplete.
+        """Return when `entry` is settled: no transition is pending, and the current state is not PREPARE_*.
 
         This is only a hint: the caller must check the state again. Raise KafkaError CONCURRENT_TRANSACTIONS at the
         deadline (None: no deadline), when the broker is stopping, or immediately if too many requests wait already.

@@ -317,8 +317,8 @@ MUTANTS: Final = (
         "a restart aborts a transaction whose commit was decided",
         "transactions",
         "broker/coordinator/transaction/recovery.py",
-        '        return _end(metadata, found, state.is_commit, current, "decided, marker missing")\n    older',
-        '        return _end(metadata, found, False, current, "decided, marker missing")\n    older',
+        '        return _end(metadata, found, state.is_commit, current, "ended, but its marker is missing")\n    older',
+        '        return _end(metadata, found, False, current, "ended, but its marker is missing")\n    older',
     ),
     Mutant(
         "transactions time out at a tenth of their time",
