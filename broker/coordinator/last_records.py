@@ -59,7 +59,7 @@ class LastOffsets:
     """The last record of each key of `__consumer_offsets`.
 
     The offsets of a transaction become valid with its commit marker. The last record of a key is the record with the
-    highest offset, not the record that was committed last. A tombstone removes all earlier records of its key,
+    highest offset, even if another record was committed later. A tombstone removes all earlier records of its key,
     including those of open transactions. `count` is the number of records read. `end_offset` is the end offset of the
     log.
     """

@@ -38,7 +38,8 @@ class StateLoader:
     async def load(self, partition: int) -> bool:
         """Read one partition. Return whether its keys are served now.
 
-        There is no await between the end of `read` and the return. A reason is logged once, however often it repeats.
+        There is no await between the end of `read` and the return. If reading fails repeatedly for the same reason, the
+        reason is logged only once.
         """
         try:
             await self._read(partition)

@@ -81,7 +81,7 @@ class DelegationTokenManager:
             self._discount(token_id)
 
     def _count(self, token: DelegationToken) -> None:
-        """Count a token towards its owner's limit, unless the token is counted already."""
+        """Count a token towards its owner's limit, unless it has been counted already."""
         if token.token_id not in self._owners:
             self._owners[token.token_id] = token.owner
             self._owned[token.owner] += 1

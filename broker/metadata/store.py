@@ -567,7 +567,7 @@ class MetadataStore:
     def create_acls(self, acls: Sequence[Acl]) -> asyncio.Future[None]:
         """Add access rules, some of which may already exist; the future is done when they are on disk and in effect.
 
-        An existing rule is recorded again, because its deletion may already be on its way to the disk.
+        An existing rule is recorded again, because a deletion of the rule may be waiting for its flush to disk.
         """
         count = len(acls)
         self._coming_acls += count

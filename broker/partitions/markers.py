@@ -9,10 +9,11 @@ TopicPartition = tuple[str, int]
 
 @dataclass(slots=True)
 class Marker:
-    """The decision that ends one transaction, for the partitions of one leader (one entry of WriteTxnMarkers).
+    """The decision to commit or abort a producer's transaction, for one leader's partitions.
 
-    `transaction_version` 2 means that the decision bumped the producer epoch. A log then refuses a marker whose epoch
-    is not higher than the epoch of the open transaction, so that a repeated marker cannot end the next transaction.
+    A Marker is one entry of WriteTxnMarkers. `transaction_version` 2 means that the decision bumped the producer epoch.
+    A log then refuses a marker whose epoch is not higher than the epoch of the open transaction, so that a repeated
+    marker cannot end the next transaction.
     """
 
     producer_id: int

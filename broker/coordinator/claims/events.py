@@ -116,7 +116,7 @@ class GroupEvents:
     def fence_failed(self, group_id: str, transactional_id: str, error: BaseException) -> None:
         """Record that a conflicting transactional id could not be fenced.
 
-        The next call for the partitions tries again.
+        The next InitProducerId call for the partitions tries to fence the id again.
         """
         self._logger.warning("fence_failed", group=group_id, transactional_id=transactional_id, error=str(error))
 

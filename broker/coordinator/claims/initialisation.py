@@ -188,7 +188,7 @@ class GroupAwareInitialiser:
         if len(request.partitions) > self._max_partitions:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"{len(request.partitions)} partitions are more than group.transaction.max.partitions"
+                f"The request has {len(request.partitions)} partitions, more than group.transaction.max.partitions"
                 f" = {self._max_partitions}. Send fewer partitions, or raise the setting.",
             )
         for topic, index in request.partitions:

@@ -111,8 +111,8 @@ class GroupClaims:
     def replay(self, partition: int, key: GroupAssignmentKey, record: StateRecord) -> None:
         """Apply a replayed record of a claim. Records must be passed in log order.
 
-        Also used when a state partition becomes readable after the broker's start. An undecodable record makes only its
-        own group unavailable.
+        This method is also called for a state partition that becomes readable after the broker's start. An undecodable
+        record makes only its own group unavailable.
         """
         try:
             value = None if record.value is None else decode_assignment(record.value)

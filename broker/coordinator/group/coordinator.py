@@ -375,9 +375,9 @@ class GroupCoordinator:
     def delete_group_in_steps(self, group_id: str) -> Steps[None]:
         """Delete a group like `delete_group`, but prepare the tombstones in steps, between which other tasks run.
 
-        The deletion itself takes place in the last step. Offsets committed before that are deleted, too. If members
-        have joined before that, the deletion is refused. Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS if clients keep
-        committing on partitions that have no prepared tombstone.
+        The deletion itself takes place in the last step. Offsets committed before this step are deleted, too. If
+        members have joined before this step, the deletion is refused. Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS if
+        clients keep committing on partitions that have no prepared tombstone.
         """
         for _ in range(_MAX_PREPARATIONS):
             self._check(group_id, may_be_empty=True)
@@ -610,7 +610,7 @@ class GroupCoordinator:
     ) -> OffsetAndMetadata:
         """Return the value to store: the commit and the claim on its partition.
 
-        If the owner of the claim commits, the stored claim gets the owner's current producer id.
+        If the commit is from the owner of the claim, the stored claim gets the owner's current producer id.
         """
         topic = self._metadata.topic(commit.partition[0])
         assert topic is not None

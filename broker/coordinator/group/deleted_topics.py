@@ -4,9 +4,9 @@ A new topic of the same name would inherit these offsets and claims, so the name
 The offsets of all groups are examined in portions. Deletions that are waiting when a scan begins share that scan;
 deletions that arrive during a scan share the next one.
 
-A scan lists a group's partitions only once, and transactions may end during the scan. It still sees every offset,
-because no client can commit on the partitions of a deleted topic: an offset that becomes committed during the scan was
-listed as pending.
+A scan lists a group's partitions only once, and transactions may end during the scan. The scan still finds every
+offset, because no client can commit on the partitions of a deleted topic. An offset that becomes committed during the
+scan was pending before, so its partition is in the list.
 """
 
 from __future__ import annotations

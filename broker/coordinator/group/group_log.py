@@ -66,7 +66,7 @@ class GroupLog:
         self._logger = logger
         self._end_offsets: dict[int, int] = {}
         self._meanwhile: dict[int, list[tuple[int, bool, int]]] = {}
-        """The markers (producer id, commit, offset) appended to a partition while it is replayed."""
+        """The markers (producer id, commit, offset) that have been appended to each partition during its replay."""
         self.take_up: Callable[[dict[str, ClassicGroup | None]], Awaitable[None]] = _ignore
         """The function to call for each replayed partition, before its groups are served.
 

@@ -4,8 +4,8 @@ Decides whether a request is acceptable in the group's state, and what the reque
 generations. This module keeps the map of groups. Every method is a plain call without an await.
 
 KIP-394: a member without an id gets one and must join again with it (v4+). KIP-345: a static member that rejoins
-without its member id replaces its previous member id, which is then fenced. In a stable group this causes no rebalance
-if the protocol stays the same. KIP-814: if a leader rejoins this way, the response says that the leader must skip the
+without its member id gets a new one, and the previous one is fenced. In a stable group this causes no rebalance if the
+protocol stays the same. KIP-814: if a leader rejoins this way, the response says that the leader must skip the
 assignment (v9+).
 """
 
@@ -123,7 +123,7 @@ class GroupMembership:
             for member in group.members.values():
                 self._rebalance.keep_alive(group, member)
             if len(group.members) > self._max_size:
-                self._rebalance.prepare(group, f"{len(group.members)} members are more than group.max.size allows")
+                self._rebalance.prepare(group, f"{len(group.members)} members exceed group.max.size")
 
     # ---- JoinGroup
 
@@ -277,10 +277,10 @@ class GroupMembership:
             if old.protocols == member.protocols or group.select_protocol() == group.protocol_name:
                 self._store_take_over(group, old, member, old_leader, request)
             else:
-                self._rebalance.prepare_or_complete(group, f"static member {instance} came back with another protocol")
+                self._rebalance.prepare_or_complete(group, f"static member {instance} rejoined with another protocol")
         elif group.state is GroupState.COMPLETING_REBALANCE:
             # The leader may be assigning partitions to the old member id at this moment.
-            self._rebalance.prepare(group, f"static member {instance} came back as {member_id}")
+            self._rebalance.prepare(group, f"static member {instance} rejoined as {member_id}")
         else:
             self._rebalance.complete_if_all_joined(group)
 

@@ -62,7 +62,7 @@ class PreparedCommit:
 
     @property
     def is_too_large(self) -> bool:
-        """Whether the records do not fit into one batch."""
+        """Whether the records are too large for one batch."""
         return self._size > self.largest_batch
 
     def check_size(self) -> None:

@@ -34,7 +34,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 """How long, in ms, a parked JoinGroup keeps a new member in the group. A new member cannot send heartbeats yet."""
 
 SHORTEST_SYNC_MS: Final = 1000
-"""The minimum time in ms that members have for their SyncGroup, because their rebalance timeout may be 0."""
+"""The minimum time in ms that members have for their SyncGroup. A member's rebalance timeout may be 0."""
 
 _ANSWERED_AT_ONCE: Final = 50
 """How many members are answered before the event loop runs other tasks."""
@@ -144,7 +144,7 @@ class Rebalance:
             return
         self._logger.info("member_session_over", group=group.group_id, member=member.member_id)
         self.remove_member(group, member)
-        self.after_removal(group, f"the session of member {member.member_id} is over")
+        self.after_removal(group, f"the session of member {member.member_id} has expired")
 
     def give_up_pending(self, group: ClassicGroup, member_id: str) -> None:
         """Remove a pending member id."""
@@ -338,7 +338,8 @@ class Rebalance:
     def store_assignment(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
         """Store the leader's assignment. When it is durable, the group becomes STABLE and its members are answered.
 
-        If the leader repeats its SyncGroup meanwhile, the first assignment is kept, because a generation has only one.
+        If the leader repeats its SyncGroup meanwhile, the first assignment is kept: a generation has only one
+        assignment.
         """
         generation_id = group.generation_id
         if group.storing_generation == generation_id:

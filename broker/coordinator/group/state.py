@@ -14,7 +14,7 @@ class GroupState(Enum):
 
     EMPTY: no members; the group may still have offsets. PREPARING_REBALANCE: members must join. COMPLETING_REBALANCE:
     the members of the new generation are known, but their assignment is not. STABLE: members and assignment are known.
-    DEAD: the group was deleted; code that still holds the object must look the group up again.
+    DEAD: the group was deleted; code that still has the object must look the group up again.
     """
 
     EMPTY = "Empty"

@@ -42,8 +42,8 @@ class DeadlineTimer:
     def schedule_soon(self, key: Hashable, action: Action) -> None:
         """Schedule `action` to run in the next call of `run_due`, replacing the previous action of `key`.
 
-        Use it for work that is cut into portions. For a timeout of 0, use `schedule`: the action must run after the
-        requests that have already arrived.
+        This method is for work that is cut into portions. A timeout of 0 needs `schedule` instead, because its action
+        must run after the requests that have already arrived.
         """
         self._schedule_at(-math.inf, key, action)
 
@@ -72,8 +72,8 @@ class DeadlineTimer:
     def run_due(self, most: int = 1 << 30, due_by: float = math.inf) -> None:
         """Take at most `most` due entries, and run their actions.
 
-        The caller must call again while `next_deadline` is in the past. Entries whose deadline is after `due_by`, in
-        seconds of the monotonic clock, are left for later.
+        The caller must call this method again while `next_deadline` is in the past. Entries whose deadline is after
+        `due_by`, in seconds of the monotonic clock, are left for later.
 
         Entries of cancelled actions and entries whose deadline was extended count towards `most`, too: if many sessions
         began together and are kept alive, their entries become due together. Actions that are scheduled meanwhile run

@@ -100,7 +100,7 @@ class TransactionCoordinator(TransactionCore):
             raise
 
     def check_new_id(self, transactional_id: str, remedy: str = "Shorten transactional.id.") -> None:
-        """Raise KafkaError INVALID_REQUEST with this `remedy` if a new transactional id is too long.
+        """Raise KafkaError INVALID_REQUEST, with this `remedy` in its message, if a new transactional id is too long.
 
         Call this method only for ids that are not in use: a data directory from Kafka may contain longer ids, which
         stay usable.
@@ -287,7 +287,7 @@ class TransactionCoordinator(TransactionCore):
                     raise
                 except KafkaError as error:
                     if entry.closed is not closed:
-                        continue  # the transaction was decided meanwhile, so its current state is the answer
+                        continue  # the transaction has ended meanwhile, so its current state is the answer
                     entry.leave(closed)
                     identity = ProducerIdentity(producer_id, producer_epoch)
                     self.events.refused(

@@ -128,7 +128,7 @@ class TransactionCore:
 
     @property
     def on_transactional_id_expired(self) -> list[Callable[[str], None]]:
-        """The callbacks that receive each expired transactional id, after its tombstone has been appended."""
+        """The callbacks that are called with each expired transactional id, after its tombstone has been appended."""
         return self.maintenance.on_transactional_id_expired
 
     @property
@@ -207,7 +207,8 @@ class TransactionCore:
     ) -> asyncio.Future[None] | None:
         """Append the value `new`. When it is durable, start what follows from it, even if the caller is cancelled.
 
-        Return None if `new` is current already, else a shared future that resolves when `new` becomes current.
+        Return None if `new` is current when the call returns, else a shared future that resolves when `new` becomes
+        current.
         """
         before = entry.metadata
         if new.state is TransactionState.ONGOING and before.state is not TransactionState.ONGOING:

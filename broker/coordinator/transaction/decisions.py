@@ -175,10 +175,10 @@ def decide_end(
 ) -> TransactionMetadata | Step:
     """Decide how a client's EndTxn request ends the transaction.
 
-    `version` is TV_2 from request version 5 on, where every EndTxn bumps the epoch. `written` is called just before a
-    decision and returns the partitions that get a marker. It may raise KafkaError INVALID_REQUEST. If `written` is
-    None, every registered partition gets a marker. Raise KafkaError INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or
-    INVALID_TXN_STATE if the request is refused.
+    `version` is TV_2 from request version 5 on. Every EndTxn of these versions bumps the epoch. `written` is called
+    just before the decision is made, and returns the partitions that get a marker. It may raise KafkaError
+    INVALID_REQUEST. If `written` is None, every registered partition gets a marker. Raise KafkaError
+    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or INVALID_TXN_STATE if the request is refused.
     """
     if version.supports_epoch_bump:
         return _decide_end_v2(metadata, pending, identity, commit, version, new_producer_id, now_ms, written)

@@ -55,7 +55,7 @@ A slow disk needs about this long for a flush.
 """
 
 COMMIT_WAIT_MS: Final = 60_000
-"""How many ms after its timeout a transaction is aborted even if its commit waits for its records.
+"""How many ms after its timeout a transaction is aborted even if EndTxn(commit) still waits for its records.
 
 Clients do not wait this long for a response.
 """

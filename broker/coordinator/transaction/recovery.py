@@ -4,9 +4,10 @@ The comparison is a pure function; the coordinator writes the markers that it re
 in a log is either the ongoing transaction of a known transactional id or is being ended, so that no last stable offset
 stays stuck.
 
-With `durability=flush` nothing needs a repair unless the coordinator's state was removed on purpose (a copied topic, a
-deleted `__transaction_state`), because a registration is durable before the data, and COMPLETE_* after the markers.
-With `durability=os`, a power failure can lose the tail of any file, and the markers then repair the logs.
+With `durability=flush`, a registration is durable before the data, and COMPLETE_* becomes durable after the markers.
+Therefore nothing needs a repair unless the coordinator's state was removed on purpose (a copied topic, a deleted
+`__transaction_state`). With `durability=os`, a power failure can lose the tail of any file, and the markers then repair
+the logs.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class PartitionRegistration:
         append to the partitions without calling `wrote`. Return None if they are registered durably, a future that
         resolves when they are (callers must await it through `asyncio.shield`), or Step.WAIT if an earlier transaction
         or transition is incomplete. After Step.WAIT, the caller uses `add_partitions`, or awaits `until_settled` and
-        calls again. Raise KafkaError like these methods.
+        calls again. Raise KafkaError as these methods do.
         """
         identity = ProducerIdentity(producer_id, producer_epoch)
         entry: TransactionEntry | None = None

@@ -209,8 +209,8 @@ class TransactionStateManager:
     def remove_expired(self, now_ms: int, expiration_ms: int, most: int) -> tuple[list[TransactionMetadata], bool]:
         """Write tombstones for at most `most` expired transactional ids and remove their entries.
 
-        Return their last values, and whether to call again for the rest: each call checks a portion of the ids. If a
-        tombstone cannot be written, the next call begins with the first id.
+        Return the ids' last values, and whether another call is needed, because each call checks only a portion of the
+        ids. If a tombstone cannot be written, the next call begins with the first id.
         """
         removed = []
         for partition, entries in self._expired(now_ms, expiration_ms, most).items():
