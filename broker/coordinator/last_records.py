@@ -120,9 +120,9 @@ class LastOffsets:
             self._removed.clear()
 
     def records(self) -> Iterator[tuple[int | None, StateRecord]]:
-        """Yield the last record of each key as (None, record), and each record of an open transaction.
+        """Yield (None, record) for each key that has a value.
 
-        The latter is yielded as (producer id, record).
+        Also yield (producer id, record) for each record of an open transaction.
         """
         for record in self._last.values():
             yield None, StateRecord._make(record)

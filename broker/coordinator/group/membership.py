@@ -36,7 +36,7 @@ from .rebalance import (
 from .state import GroupState
 
 _LONGEST_PREFIX: Final = 32_000
-"""The maximum size in bytes of the client's part of a member id. The random part then still fits into the string."""
+"""The maximum size in bytes of the client's part of a member id. The whole id then fits into a protocol string."""
 
 
 class Join(NamedTuple):
