@@ -12,7 +12,7 @@ own, and from the last four rows.
 | data/ | schemas, structs, logical types, the text form of values |
 | api/ | the classes and types that connector authors subclass and use |
 | converters/, transforms/ | converters from data to bytes; transforms, which change one record at a time; predicates |
-| connectors/ | the built-in connectors, one folder each; a connector's library is imported at its first use |
+| connectors/ | the built-in connectors, one folder each; a library is imported when its connector is first used |
 | settings/ | tables of the settings of workers and connectors |
 | stores/ | the internal topics in Kafka Connect's own record formats: configs, offsets, status |
 | task/ | runs one task: poll → transform → convert → produce, with offsets in the transaction |
@@ -39,7 +39,7 @@ Interfaces between the folders:
   starts and stops work as the assignment says.
 - A distributed herder has one loop, `herder/tick_loop.py`. `local_work.py` starts and stops what is assigned to the
   worker, `fencing.py` fences earlier tasks, `leadership.py` writes to the config topic as the leader,
-  `task_reconfiguration.py` asks connectors for their task settings, and `config_changes.py` collects changes of the
+  `task_reconfiguration.py` asks connectors for their task settings, and `config_changes.py` collects changes to the
   config topic. `group_worker.py` connects these parts, and `distributed.py` implements `Herder`.
 - A `Herder` answers a request by returning data, or by raising an exception of errors.py. `rest/errors.py` has the only
   table that maps exceptions to status codes. All herders use `herder/answers.py`, `validation.py` and

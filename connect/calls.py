@@ -38,7 +38,7 @@ class Calls:
         return await result if inspect.isawaitable(result) else result
 
     def close(self, last: Callable[[], Any] | None = None) -> None:
-        """End the thread after its pending calls and `last`. If there is no thread, call `last` directly."""
+        """End the thread after it has run its pending calls and `last`. If there is no thread, call `last` directly."""
         if self._thread is not None:
             if last is not None:
                 loop = asyncio.get_running_loop()

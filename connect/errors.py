@@ -9,7 +9,7 @@ from __future__ import annotations
 
 
 class ConnectError(Exception):
-    """A failure that the connector or worker cannot recover from; its connector or task becomes FAILED."""
+    """A failure that the connector or worker cannot recover from; the connector or task becomes FAILED."""
 
 
 class RetriableError(ConnectError):
@@ -68,7 +68,7 @@ class TooManyTasksError(ConnectError):
 
 
 class SupersededError(ConnectError):
-    """A task must not start, because its connector has newer task settings or another worker has taken it over."""
+    """A task must not start: its connector has newer task settings, or another worker has taken over the task."""
 
 
 class ProducerLostError(ConnectError):
@@ -80,7 +80,9 @@ class UnknownCommitError(ProducerLostError):
 
 
 class FencedError(ProducerLostError):
-    """The producer of a task was fenced: another instance has started, or the task's transaction was open too long."""
+    """The producer of a task was fenced: another instance of it has started, or the task's transaction was open too
+    long.
+    """
 
 
 class BadRequestError(ConnectError):
@@ -92,11 +94,11 @@ class NotFoundError(ConnectError):
 
 
 class AlreadyExistsError(ConnectError):
-    """A connector of the requested name already exists (409)."""
+    """A connector with the requested name already exists (409)."""
 
 
 class SinkConnectorError(BadRequestError):
-    """The class is a sink connector, which workers of oncelog do not run (400)."""
+    """The class is a sink connector, which oncelog's workers do not run (400)."""
 
     def __init__(self, name: str) -> None:
         super().__init__(

@@ -195,7 +195,7 @@ def load_class(name: str) -> type:
 
 
 def names_sink(name: str) -> bool:
-    """Return whether the name of a connector class says that it is a sink, which workers of oncelog do not run."""
+    """Return whether the name of a connector class says that it is a sink, which oncelog's workers do not run."""
     return name.rpartition(".")[2].removesuffix("Connector").endswith("Sink")
 
 

@@ -1,4 +1,4 @@
-"""Signs and checks the requests that workers send each other (KIP-507), under Java's names of algorithms."""
+"""Signs and checks the requests that workers send each other (KIP-507). Algorithms have their names in Java."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ class StoppedError(Exception):
 
 
 async def unless_stopped(doing: Coroutine[Any, Any, T], stopping: asyncio.Event, name: str | None = None) -> T:
-    """Run `doing` in a task of this name, and return its result or raise its exception.
+    """Run `doing` in a task named `name`, and return its result or raise its exception.
 
     If `stopping` is set first, the task is cancelled. This function waits for the task to end and raises StoppedError.
     If the task returns or fails despite the cancellation, its outcome is returned or raised instead.

@@ -89,7 +89,7 @@ class SourceConnector:
         return None
 
     def task_configs(self, max_tasks: int) -> Awaitable[Sequence[Mapping[str, str]]] | Sequence[Mapping[str, str]]:
-        """Return the settings of each task, for at most `max_tasks` tasks. Return fewer if the source has fewer parts.
+        """Return the settings of at most `max_tasks` tasks. Return fewer if the source has fewer parts.
 
         By default there is one task with the connector's settings.
         """

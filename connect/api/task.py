@@ -51,7 +51,7 @@ class SourceTask(ABC):
     def start(self, config: Mapping[str, str]) -> Awaitable[None] | None:
         """Open the source, and find the position to continue from.
 
-        The committed position is `await self.context.offsets.offset(partition)`, or None.
+        `await self.context.offsets.offset(partition)` returns the committed position, or None if there is none.
         """
 
     @abstractmethod

@@ -18,4 +18,4 @@ class TransactionContext(Protocol):
         """Request a commit after `record`; without a record, after the next batch that `poll` returns."""
 
     def abort_transaction(self, record: SourceRecord | None = None) -> None:
-        """Request an abort after `record`, which is dropped too; without a record, after the next batch."""
+        """Request an abort after `record`, which is aborted with the rest; without a record, after the next batch."""

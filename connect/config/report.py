@@ -11,7 +11,7 @@ from .validation import ConfigValue
 
 
 def key_info(key: ConfigKey, prefix: str = "") -> dict[str, Any]:
-    """Return the definition of one setting (Java's ConfigKeyInfo); `prefix` is put before its name."""
+    """Return the definition of one setting (Kafka's class ConfigKeyInfo); `prefix` is put before its name."""
     return {
         "name": prefix + key.name,
         "type": key.type.value,
@@ -28,7 +28,7 @@ def key_info(key: ConfigKey, prefix: str = "") -> dict[str, Any]:
 
 
 def value_info(value: ConfigValue, kind: Type | None, prefix: str = "") -> dict[str, Any]:
-    """Return the result for one setting (Java's ConfigValueInfo); `prefix` is put before its name."""
+    """Return the result for one setting (Kafka's class ConfigValueInfo); `prefix` is put before its name."""
     proposed = Type.STRING if kind is Type.LIST else kind
     return {
         "name": prefix + value.name,
@@ -42,9 +42,10 @@ def value_info(value: ConfigValue, kind: Type | None, prefix: str = "") -> dict[
 def validation_report(
     name: str, keys: Mapping[str, ConfigKey], values: Iterable[ConfigValue], groups: Iterable[str]
 ) -> dict[str, Any]:
-    """Return the whole response (Java's ConfigInfos): values without a definition first, then one entry per setting.
+    """Return the whole response (Kafka's class ConfigInfos).
 
-    If `values` has two entries for a setting, the later entry is used.
+    Values without a definition come first, then one entry per setting. If `values` has two entries for a setting, the
+    later entry is used.
     """
     outcomes = {value.name: value for value in values}
     undefined = [value for value in outcomes.values() if value.name not in keys]

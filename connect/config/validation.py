@@ -26,7 +26,7 @@ class ConfigValue:
 
 
 def validate(keys: Mapping[str, ConfigKey], config: Mapping[str, str | None]) -> list[ConfigValue]:
-    """Return the result for each setting of the table, and an error for each dependent setting that the table lacks."""
+    """Return the result for each setting of the table. Every dependent setting that the table lacks gets an error."""
     outcomes = {name: ConfigValue(name) for name in keys}
     dependents = {name for key in keys.values() for name in key.dependents}
     for name in sorted(dependents - keys.keys()):

@@ -1,4 +1,4 @@
-"""Loads the libraries of connectors at their first use, so that a worker can run without them."""
+"""Loads the library of a connector when it is first used, so that a worker can run without the library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..errors import ConnectError
 
 
 def require(module: str, connector: str, extra: str) -> None:
-    """Import a library; if it is missing, raise ConnectError, whose message says how to install it."""
+    """Import a library. If it is missing, raise ConnectError with a message that says how to install it."""
     try:
         import_module(module)
     except ModuleNotFoundError as error:

@@ -27,7 +27,7 @@ class LineSplitter:
         """The number of bytes that have been fed but not returned yet."""
 
     def feed(self, data: bytes) -> None:
-        """Add the data that follows."""
+        """Add the next part of the data."""
         follows_return = bool(self._parts) and self._parts[-1].endswith(b"\r")
         self._parts.append(data)
         self.size += len(data)
@@ -41,7 +41,7 @@ class LineSplitter:
         self._lines.extend(lines)
 
     def next(self) -> bytes | None:
-        """Return the next complete line with its end, or None if it is not complete. Raises LongLineError."""
+        """Return the next line with its end, or None if the line is not complete yet. Raises LongLineError."""
         if (len(self._lines[0]) if self._lines else self._rest_bytes) > self._max:
             raise LongLineError
         if not self._lines:

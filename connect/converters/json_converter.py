@@ -1,4 +1,4 @@
-"""`JsonConverter`: JSON, with or without each value's schema."""
+"""`JsonConverter`: converts data to and from JSON, with or without the schema of each value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The number converters and `BooleanConverter`: a fixed number of bytes, the most significant byte first."""
+"""The number converters and `BooleanConverter`, which write a fixed number of bytes, most significant byte first."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class BooleanConverter(Converter):
         return b"\x01" if value else b"\x00"
 
     def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
-        """Return the boolean. Raises DataError for data other than one byte, 1 or 0."""
+        """Return the boolean. Raises DataError if the data is not a single byte with the value 1 or 0."""
         if data not in (None, b"\x00", b"\x01"):
             raise DataError(f"Failed to deserialize boolean: {data!r:.40} is neither 00 nor 01")
         return Schema(SchemaType.BOOLEAN, optional=True), None if data is None else data == b"\x01"

@@ -1,4 +1,4 @@
-"""Converts numbers to 32-bit floating point, as Java's float.
+"""Converts numbers to 32-bit floating point numbers, like Java's float.
 
 Python has no such type: the value of a FLOAT32 is a Python float, which has more digits than Java would print.
 """

@@ -49,12 +49,12 @@ def timestamp_schema(**attributes: Any) -> Schema:
 
 
 def python_type(name: str | None) -> type | None:
-    """Return the Python type of a logical type's values, by its schema's name; None for any other schema."""
+    """Return the Python type of the values of the logical type `name`, or None if there is no such logical type."""
     return None if name is None else _PYTHON_TYPES.get(name)
 
 
 def scale_of(schema: Schema) -> int:
-    """Return the scale, the number of digits after the decimal point, of a decimal schema. Raises DataError."""
+    """Return the scale of a decimal schema: the number of digits after the decimal point. Raises DataError."""
     text = schema.parameters.get("scale")
     if text is None:
         raise DataError("Invalid Decimal schema: scale parameter not found.")
@@ -80,7 +80,7 @@ def encode(schema: Schema, value: Any) -> Any:
 
 
 def decode(schema: Schema, value: Any) -> Any:
-    """Return the logical value that these bytes or integer represent; return a value of any other schema unchanged."""
+    """Return the logical value that bytes or an integer represent; return a value of any other schema unchanged."""
     match schema.name:
         case "org.apache.kafka.connect.data.Decimal":
             unscaled = int.from_bytes(value, "big", signed=True)

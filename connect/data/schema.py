@@ -50,7 +50,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Schema:
-    """The type of values. `name` identifies a meaning, such as a logical type, and `parameters` belong to that meaning.
+    """The type of values. `name` identifies a meaning, such as a logical type, and `parameters` are its details.
 
     An array has a `value_schema`, a map has a `value_schema` and a `key_schema`, and a struct has `fields`. `default`
     replaces a missing value.
@@ -85,7 +85,7 @@ class Schema:
         return {each.name: each for each in self.fields}
 
     def field(self, name: str) -> Field | None:
-        """Return the field of a struct with this name, or None."""
+        """Return the struct's field with this name, or None."""
         return self._by_name.get(name)
 
     def as_optional(self) -> Schema:

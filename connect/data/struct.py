@@ -59,7 +59,7 @@ class Struct:
 
 
 def check(schema: Schema | None, value: Any, where: str = "value") -> None:
-    """Raise DataError, naming the place, if a value does not fit its schema. Without a schema, every value fits."""
+    """Raise DataError, which names `where`, if a value does not fit its schema. Without a schema, every value fits."""
     if schema is None:
         return
     if value is None:

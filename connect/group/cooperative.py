@@ -5,7 +5,7 @@ Invariants:
 - The work of a departed worker is called lost. It stays unassigned until the worker returns, or until
   scheduled.rebalance.max.delay.ms has passed. No work is revoked for balance in the meantime.
 - If two rounds in a row revoke work for balance, the second revocation is delayed. The delay grows with each such
-  round, so that workers that come and go in sequence do not move all work each time (KAFKA-12495).
+  round, so that workers that join and leave one after another do not cause all work to move each time (KAFKA-12495).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def assign_cooperatively(
     now_ms: int,
     max_delay_ms: int,
 ) -> Round:
-    """Compute one round. `running` contains the work that each member runs, for at least one member.
+    """Compute one round. `running` contains the work that each member runs. There must be at least one member.
 
     `completed_generation_id` is the last generation that all members joined and synced. If it differs from the
     generation of `state`, another leader may have assigned work since then, and `state` is ignored.
@@ -126,7 +126,7 @@ def _rebalanced(
     now_ms: int,
     max_delay_ms: int,
 ) -> AssignorState:
-    """Add the work to move for balance to `revoked`, unless the move must wait; return the state after the round."""
+    """Add to `revoked` the work that moves for balance, unless the move must wait. Return the state after the round."""
     if waiting:
         return replace(state, revoked_for_balance=False, balance_after_ms=None)
     surplus = _surplus(kept, configured)
@@ -153,7 +153,7 @@ def _surplus(kept: Mapping[str, Work], configured: Work) -> dict[str, Work]:
 
 
 def _beyond_share(kept: Mapping[str, Collection[T]], total: int) -> dict[str, list[T]]:
-    """Return the items of each member beyond an equal share; the members with the most items get the remainder."""
+    """Return each member's items beyond an equal share. The members with the most items get the remainder."""
     share, remainder = divmod(total, len(kept))
     beyond: dict[str, list[T]] = {}
     for place, member in enumerate(sorted(kept, key=lambda member: (-len(kept[member]), member))):

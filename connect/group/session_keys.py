@@ -14,7 +14,7 @@ def new_session_key(config: DistributedConfig, now_ms: int) -> SessionKey:
 
 
 def needs_new_key(key: SessionKey | None, config: DistributedConfig, now_ms: int) -> bool:
-    """Return whether a new key is needed: the current key is missing, expired, or does not match the settings."""
+    """Return whether a new key is needed: the current one is missing, has expired or does not match the settings."""
     if key is None:
         return True
     algorithm = config["inter.worker.key.generation.algorithm"]

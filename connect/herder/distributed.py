@@ -1,8 +1,8 @@
 """`DistributedHerder`: the herder of one worker in a group.
 
 The config topic defines the group's connectors and tasks, and the group's leader assigns them to workers. The tick loop
-makes all changes; a rebalance that is due comes first. A request for another worker raises a RequestTargetError with
-that worker's address, and the REST interface forwards the request.
+makes all changes, but first takes part in a rebalance that is due. A request for another worker raises a
+RequestTargetError with that worker's address, and the REST interface forwards the request.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class DistributedHerder(BaseHerder):
         await self._internal.put_task_configs(name, body, signature, algorithm)
 
     async def fence_zombies(self, name: str, body: bytes, signature: str | None, algorithm: str | None) -> None:
-        """Fence the producers of a connector's earlier tasks, for another worker."""
+        """Fence the producers of a connector's earlier tasks on behalf of another worker."""
         await self._internal.fence(name, body, signature, algorithm)
 
     # -- internal

@@ -1,8 +1,8 @@
 """`ZombieFencing`: fences the producers of a connector's earlier tasks before a new set of tasks starts (KIP-618).
 
-Only the leader fences. It does so in rounds, at most one per connector at a time. Fencing is not needed in three
-cases. If the config topic has a task count record after the task settings and after the creation of the connector, all
-earlier tasks are fenced already, including those of a deleted connector with the same name. If it has no task count
+Only the leader fences. It does so in rounds, at most one per connector at a time. Fencing is not needed in three cases.
+If the config topic has a task count record after the task settings and after the creation of the connector, all earlier
+tasks are fenced already, including those of a deleted connector with the same name. If the topic has no task count
 record of the connector, no earlier set of tasks has started with exactly-once delivery. If a single task replaces a
 single task, the new task fences its own predecessor.
 """
@@ -71,7 +71,7 @@ class ZombieFencing:
         self._running: set[asyncio.Task[None]] = set()
 
     async def before_start(self, connector: str) -> None:
-        """Fence earlier tasks before a task starts here, directly or through the leader. Raises ConnectError."""
+        """Fence earlier tasks, directly or through the leader, before a task starts here. Raises ConnectError."""
         try:
             await self.fence(connector)
         except NotLeaderError as error:
@@ -93,7 +93,7 @@ class ZombieFencing:
             await active.over.wait()  # the outdated round could still fence the producers of the new tasks
 
     def new_tasks(self, connector: str) -> None:
-        """Fail the running round of a connector whose tasks have changed. It would record a wrong count otherwise."""
+        """Fail the running round of a connector whose tasks have changed: the round would record a wrong count."""
         active = self._rounds.get(connector)
         if active is not None:
             active.outdated = True

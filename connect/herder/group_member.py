@@ -133,7 +133,7 @@ class WorkerGroupMember:
         return over or self._membership.rejoin_reason is not None or self._membership.failure is not None
 
     async def wait(self) -> None:
-        """Wait until a rebalance is due: the coordinator or the herder requests it, or a scheduled delay is over.
+        """Wait until a rebalance is due: the coordinator or the herder requests it, or a scheduled delay has passed.
 
         A rebalance is also due once the coordinator has been unreachable for heartbeat.interval.ms. Raises the
         KafkaError that permanently ended the membership.

@@ -53,7 +53,7 @@ class LeaderClient(FencesAtLeader, WritesAtLeader, Protocol):
 class GroupWorker:
     """The parts of a distributed herder.
 
-    Actions run by `requests` use `leadership`, `fencing`, `task_configs`, `work` and `changes`.
+    The actions that `requests` runs use `leadership`, `fencing`, `task_configs`, `work` and `changes`.
     """
 
     def __init__(

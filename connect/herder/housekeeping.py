@@ -63,7 +63,7 @@ class Housekeeping:
                     self._statuses.delete_topic(connector, topic.topic)
 
     async def restart_requested(self) -> None:
-        """Carry out the restart requests of the config topic for the connectors and tasks that run on this worker."""
+        """Restart the connectors and tasks of this worker for which the config topic contains restart requests."""
         for request in self._changes.take_restarts():
             try:
                 await self._restart(request)

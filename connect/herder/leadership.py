@@ -46,7 +46,7 @@ class Leadership:
 
     @property
     def protocol(self) -> str:
-        """The name of the protocol of the last rebalance; before the first one, that of the newest protocol offered."""
+        """The name of the last rebalance's protocol or, before any rebalance, of the newest protocol offered."""
         if self._rebalance is None:
             return str(self._config["connect.protocol"]).lower()
         return self._rebalance.protocol.value

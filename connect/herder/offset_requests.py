@@ -1,4 +1,4 @@
-"""Changes the offsets of a stopped connector (KIP-875): checks the request, asks the connector, and writes."""
+"""Changes the offsets of a stopped connector (KIP-875): checks the request, asks the connector, writes the offsets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def require_stopped(state: ClusterConfigState, name: str) -> None:
 
 
 def require_storable(offsets: Sequence[tuple[Json, Json | None]]) -> None:
-    """Raise BadRequestError unless the offsets can be records of an offsets topic, which are JSON in UTF-8."""
+    """Raise BadRequestError unless the offsets can be stored in an offsets topic, whose records are JSON in UTF-8."""
     try:
         dumps(offsets)
     except DataError as error:
@@ -35,7 +35,10 @@ def require_storable(offsets: Sequence[tuple[Json, Json | None]]) -> None:
 
 
 async def listed(stores: Sequence[OffsetStore], name: str) -> Json:
-    """Return all offsets of a connector. Its own topic, deletions included, takes precedence over the worker's."""
+    """Return all offsets of a connector.
+
+    An offset or a deletion in the connector's own offsets topic takes precedence over the worker's topic.
+    """
     merged: dict[str, Json] = {}
     for store in reversed(stores):
         for partition, offset in await store.of_connector(name):
@@ -46,7 +49,7 @@ async def listed(stores: Sequence[OffsetStore], name: str) -> Json:
 async def change(
     worker: Worker, config: Mapping[str, str], name: str, offsets: Sequence[tuple[Json, Json | None]] | None
 ) -> bool:
-    """Write offsets, or delete all if `offsets` is None; raise the connector's error if it refuses them.
+    """Write offsets, or delete all if `offsets` is None. If the connector refuses the change, raise its error.
 
     Returns whether the connector has checked the offsets.
     """

@@ -1,4 +1,4 @@
-"""Validates all settings of a connector: its own, the common ones, those of converters and client overrides."""
+"""Validates all settings of a connector, including those of its converters and its overrides of client settings."""
 
 from __future__ import annotations
 
@@ -214,7 +214,8 @@ def _check_converters(settings: Mapping[str, str], values: Mapping[str, ConfigVa
 
 
 def _check_versions(cls: type[SourceConnector], settings: Mapping[str, str], values: Mapping[str, ConfigValue]) -> None:
-    """Add an error to each plugin whose version is not the requested one, and to the setting of the version (KIP-891).
+    """Add an error to each plugin whose version is not the requested one, and to the setting that requests it
+    (KIP-891).
 
     The version of a converter is checked only if the connector's settings name the converter.
     """
@@ -264,7 +265,8 @@ def _converter_report(kind: str, settings: Mapping[str, str]) -> Json:
 def _overrides(settings: Mapping[str, str], policy: str) -> Json:
     """Return a report of the overrides that the policy forbids, and of security settings that the clients lack.
 
-    Raises ConfigValueError for a value of the wrong type, and for a class that the clients do not have, as Java does.
+    Raises ConfigValueError for a value of the wrong type, and for a class that the clients do not have, as Kafka
+    Connect does.
     """
     values = []
     refused = refused_overrides(settings)

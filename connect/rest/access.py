@@ -33,7 +33,7 @@ class RestAccess:
     """
 
     def __init__(self, config: WorkerConfig, *, internal: bool) -> None:
-        """Read the files. Raises ConfigValueError. `internal` says whether other workers send requests."""
+        """Read the users and tokens. `internal` says whether other workers send requests. Raises ConfigValueError."""
         self._health_public = config["rest.health.public"]
         self._internal = internal
         loop = asyncio.get_running_loop()

@@ -20,7 +20,10 @@ class RestClient:
     """Sends requests over HTTP or HTTPS."""
 
     def __init__(self, context: Callable[[], ssl.SSLContext] = ssl.create_default_context) -> None:
-        """`context` returns the TLS context for a new connection; the default trusts the system's authorities."""
+        """Set up the client. `context` returns the TLS context for a new connection.
+
+        The default context trusts the system's authorities.
+        """
         self._context = context
 
     async def send(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> Response:

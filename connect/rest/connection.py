@@ -114,7 +114,7 @@ class Connection:
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
     async def _head(self) -> tuple[bytes, h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]]:
-        """Return the first event of a request, and the bytes that begin with its head; skip empty lines before it."""
+        """Return the first event of a request, and the bytes from the request's head on. Skip empty lines before it."""
         received, ended = without_empty_lines(self._early), False
         while received in (b"", b"\r") and not ended:
             data = await self._read()

@@ -49,10 +49,10 @@ async def list_connectors(request: Request) -> Response:
 
 
 async def create(request: Request) -> Response:
-    """Create a connector; answer 409 if a connector of that name exists."""
+    """Create a connector; answer 409 if a connector with that name exists."""
     body = known_fields(read_json(request, numbers=str), "name", "config", "initial_state")
     if body.get("config") is None:
-        raise ConnectError('the field "config" is missing: {"name": …, "config": {…}}')
+        raise ConnectError('the field "config" is missing: send {"name": …, "config": {…}}')
     config = settings(body["config"])
     name = (plain_text("name", body.get("name")) or "").strip(_TRIMMED)
     target = TargetState.initial(body.get("initial_state"))

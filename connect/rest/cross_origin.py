@@ -1,4 +1,4 @@
-"""Lets pages of other origins use the REST interface (CORS), as access.control.allow.origin and .methods say."""
+"""Lets pages of other origins use the REST interface (CORS), as the settings access.control.allow.* say."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_AGE_S: Final = 60
 
 
 def cross_origin(origins: Sequence[re.Pattern[str]], methods: Sequence[str]) -> Middleware:
-    """Return the middleware that adds the headers of CORS for the origins that match one of the patterns.
+    """Return the middleware that adds the CORS headers for the origins that match one of the patterns.
 
     Other requests are answered without these headers, so that browsers hide the responses from their pages.
     """

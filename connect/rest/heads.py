@@ -12,7 +12,7 @@ import h11
 from .messages import HttpError
 
 _ABSOLUTE: Final = re.compile(r"https?://[^/?]*(.*)", re.IGNORECASE)
-"""Matches a request target with its origin; the group is the path and the query."""
+"""Matches a request target that contains an origin; the group is the path and the query."""
 
 _HOST: Final = re.compile(
     r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+)(?::(?P<port>[0-9]{1,5}))?"
@@ -67,7 +67,7 @@ def headers_of(head: h11.Request, received: bytes) -> dict[str, str]:
 
 
 def _is_host(text: str | None) -> bool:
-    """Return whether a Host is valid. None is valid, because a client of HTTP/1.0 need not name a host."""
+    """Return whether a Host header is valid. None is valid, because a client of HTTP/1.0 need not name a host."""
     if text is None:
         return True
     match = _HOST.fullmatch(text)

@@ -37,7 +37,7 @@ class Request:
         return self.target.partition("?")[0]
 
     def absolute(self, path: str) -> str:
-        """Return the URL of a path on the host that the client has addressed; the path alone if it named no host."""
+        """Return the URL of a path on the host that the request names, or the path alone if it names none."""
         host = self.headers.get("host")
         return f"{self.scheme}://{host}{path}" if host else path
 

@@ -20,7 +20,7 @@ class Route(NamedTuple):
 
 
 class _Resource:
-    """A path pattern with the handlers of its methods. HEAD is answered like GET, OPTIONS with the methods."""
+    """A path pattern with the handlers of its methods. HEAD is answered like GET, OPTIONS with the allowed methods."""
 
     def __init__(self, pattern: str, routes: Iterable[Route]) -> None:
         self.pattern = pattern

@@ -101,7 +101,7 @@ class RestServer:
         max_connections: int,
         setting: str = LISTENERS,
     ) -> None:
-        """`setting` names the addresses in errors, and `tls` is the context of https addresses.
+        """Set up the listeners. Errors name the addresses by `setting`, and `tls` is the context of https addresses.
 
         `access` decides which requests are admitted; None admits all.
 
@@ -182,11 +182,12 @@ class RestServer:
         await made.run()
 
     def _refuses_one_more(self) -> bool:
-        """Return whether the limit of connections is reached; the first refusal in a row is logged."""
+        """Return whether the limit of connections is reached. Of several refusals in a row, log the first."""
         was_full, self._is_full = self._is_full, len(self._connections) >= self._max_connections
         if self._is_full and not was_full:
             log.warning(
-                "rest.max.connections = %d connections are open; further ones are closed", self._max_connections
+                "rest.max.connections = %d connections are open; further connections are closed",
+                self._max_connections,
             )
         return self._is_full
 

@@ -53,7 +53,7 @@ class RestTls:
         self._files.read()
 
     def watch(self, interval_s: float) -> None:
-        """Examine the files every `interval_s` seconds, 0 for never, until `stop`."""
+        """Examine the files every `interval_s` seconds until `stop`; if `interval_s` is 0, never examine them."""
         if interval_s > 0:
             self._watching = asyncio.create_task(self._watch(interval_s), name="TLS files of the REST interface")
 

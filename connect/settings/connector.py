@@ -201,7 +201,7 @@ class ConnectorConfig:
 def plugin(name: str, given: object, base: type) -> Any:
     """Return a new instance of the class that a setting names.
 
-    Raises ConnectError unless it is a subclass of `base`.
+    Raises ConnectError unless the class is a subclass of `base`.
     """
     cls = given if isinstance(given, type) else load_class(str(given))
     if not issubclass(cls, base):

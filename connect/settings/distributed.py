@@ -121,7 +121,7 @@ class DistributedConfig(WorkerConfig):
 
     @property
     def transactional_leader(self) -> bool:
-        """Whether the leader writes the config topic in transactions: if exactly-once is enabled or preparing."""
+        """Whether the leader writes in transactions, because exactly.once.source.support is enabled or preparing."""
         return str(self["exactly.once.source.support"]).lower() != "disabled"
 
     @property
@@ -136,7 +136,7 @@ class DistributedConfig(WorkerConfig):
         return [name for name in super().unknown if not name.startswith(prefixes)]
 
     def topic_settings(self, prefix: str) -> dict[str, str]:
-        """Return the topic configs of a new internal topic from the settings with its storage prefix.
+        """Return the topic configs of a new internal topic, from the settings whose names begin with `prefix`.
 
         The settings for the topic's name, partitions, replication factor and cleanup.policy are left out.
         """

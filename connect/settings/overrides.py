@@ -31,7 +31,7 @@ def check_class(kind: str, name: str, value: str) -> None:
     """
     if name in _CLASSES[kind] and value.strip() != _CLASSES[kind][name]:
         raise ConfigValueError(
-            name, value, "Class could not be found. Workers of oncelog load no Java classes: remove the setting"
+            name, value, "Class could not be found. Workers load no Java classes: remove the setting"
         )
 
 

@@ -42,8 +42,8 @@ class ConfigProviders:
     def resolved(self, settings: Mapping[str, str]) -> dict[str, str]:
         """Return settings with the values of their variables.
 
-        Variables of other providers stay as they are. Raises ConfigValueError, with the variables, if one of them has
-        no value.
+        Variables of other providers stay as they are. Raises ConfigValueError, which shows the variables instead of
+        values, if a variable has no value.
         """
         return {name: self._resolved(name, value) for name, value in settings.items()}
 
@@ -58,8 +58,9 @@ class ConfigProviders:
             raise ConfigValueError(name, value, str(error)) from error
 
     def with_variables(self, settings: Mapping[str, str], of_connector: Mapping[str, str]) -> dict[str, str]:
-        """Return a task's settings, in which the variables of the connector's settings `of_connector` replace their
-        values again.
+        """Return a task's settings with variables instead of the variables' values.
+
+        `of_connector` contains the connector's settings with their variables.
         """
         return {
             name: of_connector[name] if self.has_variable(of_connector.get(name)) else value

@@ -46,7 +46,7 @@ _UNSUPPORTED: Final[Mapping[str, str]] = {
 
 
 def refuse_of_worker(settings: Mapping[str, str]) -> None:
-    """Raise ConfigValueError for the first setting of a worker that asks for an unsupported protection."""
+    """Raise ConfigValueError for the first setting of a worker that requests unsupported protection."""
     for name, value in settings.items():
         for refused, problem in _UNSUPPORTED.items():
             if name == refused and asks_for_protection(value):
@@ -74,7 +74,7 @@ def is_secret(name: str) -> bool:
 def _of_clients(settings: Mapping[str, str], tables: Mapping[str, type[ClientConfig]]) -> Iterator[ConfigValueError]:
     """Yield an error for the first unsupported security setting of each prefix.
 
-    The error shows the value if the clients have the setting and its value is no secret.
+    The error shows the value if the clients have the setting and its value is not a secret.
     """
     for prefix, table in tables.items():
         given = {normal_name(name.removeprefix(prefix)): name for name in settings if name.startswith(prefix)}

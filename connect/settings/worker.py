@@ -164,7 +164,7 @@ class WorkerConfig:
     """The settings of a worker. `config["group.id"]` is a parsed setting; `client` returns the settings of a client."""
 
     def __init__(self, table: ConfigDef, originals: Mapping[str, str]) -> None:
-        """Raise ConfigValueError for an invalid value, and for a setting that asks for an unsupported protection."""
+        """Raise ConfigValueError for an invalid value, and for a setting that requests unsupported protection."""
         self.providers = ConfigProviders(originals)
         self.originals = self.providers.resolved(originals)
         """The settings as text, with the values of their variables."""

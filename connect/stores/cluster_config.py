@@ -1,7 +1,8 @@
 """Derives the state of the Connect cluster from the records of the config topic.
 
-`ConfigTopicState.apply` turns one record into a change, without input or output. Task settings take effect only at the
-commit record that follows them. A malformed record is logged and ignored, because another worker may have written it.
+`ConfigTopicState.apply` turns one record into a change, without input or output. Task settings take effect only with
+the commit record that follows them. A malformed record is logged and ignored, because another worker may have written
+it.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class TargetState(Enum):
             return None
         wanted = {"RUNNING": cls.STARTED, "PAUSED": cls.PAUSED, "STOPPED": cls.STOPPED}.get(str(state).upper())
         if wanted is None:
-            raise ConnectError(f"initial_state {state!r} is not one of RUNNING, PAUSED, STOPPED")
+            raise ConnectError(f"initial_state must be RUNNING, PAUSED or STOPPED, not {state!r}")
         return wanted
 
 
@@ -89,7 +89,7 @@ def target_state(connector: str, state: TargetState | None) -> Record:
 
 
 def task_count(connector: str, tasks: int) -> Record:
-    """Return the task count record: the largest number of tasks to fence before new tasks start (KIP-618)."""
+    """Return the task count record, which says how many tasks to fence, at most, before new tasks start (KIP-618)."""
     return f"{TASK_COUNT}{connector}".encode(), json_text.dumps({"task-count": tasks})
 
 

@@ -19,7 +19,7 @@ READ_WRITE_TIMEOUT_S: Final = 30.0
 class ConfigStore:
     """The configuration of the Connect cluster: its connectors, task settings and target states.
 
-    A leader's write returns once it has been read back, so that the next snapshot contains it. Writes raise
+    A write by the leader returns once it has been read back, so that the next snapshot contains it. Writes raise
     TimeoutError if the topic cannot be written and read within READ_WRITE_TIMEOUT_S. Writes that are reserved for the
     leader raise ProducerFencedError if another leader has taken over; call `claim` before the next write.
 
@@ -56,7 +56,7 @@ class ConfigStore:
         return self._state.session_key
 
     async def refresh(self, timeout_s: float | None = READ_WRITE_TIMEOUT_S) -> None:
-        """Read the config topic to its end. Raise TimeoutError after `timeout_s` seconds, unless it is None."""
+        """Read the config topic to its end. Raise TimeoutError after `timeout_s` seconds; None means no limit."""
         await self._topic.read_to_end(timeout_s)
 
     async def claim(self) -> None:

@@ -1,8 +1,8 @@
 """`FileLog`: the offsets of a standalone worker, in a file (offset.storage.file.filename).
 
 The file has one JSON line `[key, value]` per record, both as text. Each write replaces the whole file: after a crash,
-the file has either the old or the new content. Java's standalone worker has another file format, serialized Java
-objects.
+the file has either the old or the new content. Kafka Connect's standalone worker uses another file format: serialized
+Java objects.
 """
 
 from __future__ import annotations

@@ -45,11 +45,11 @@ async def enqueue(
 ) -> list[Delivery]:
     """Hand a record of an internal topic to a producer. Raises KafkaError.
 
-    The key determines the partition, whatever partitioner the producer has, because compaction and readers keep the
-    last record of each partition. A deletion also goes to all other partitions in `places`, which have older records of
-    the key: otherwise, these records would be valid again once compaction has removed the deletion. In such a
-    partition, the deletion has the timestamp of the older records, so that no reader considers the deletion newer than
-    a later record of the key.
+    The key determines the partition, whatever partitioner the producer has, because compaction keeps the last record of
+    a key in each partition. A deletion also goes to all other partitions in `places`, which have older records of the
+    key: otherwise, these records would be valid again once compaction has removed the deletion. In such a partition,
+    the deletion has the timestamp of the older records, so that no reader considers the deletion newer than a later
+    record of the key.
     """
     home = partition_for_key(key, await producer.partitions_for(topic))
     others = [] if value is not None else [(number, at) for number, at in places.items() if number != home]

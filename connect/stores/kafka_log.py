@@ -29,7 +29,7 @@ from .topic_log import Apply, LogRecord
 log = logging.getLogger(__name__)
 
 _POLL_MS: Final = 200
-"""The longest time, in ms, until `read_to_end` notices a position that moved past transaction markers only."""
+"""The longest time, in ms, until `read_to_end` notices a position that has moved only past transaction markers."""
 
 _MAX_DELAY_S: Final = 2.0
 """The longest wait, in seconds, before the topic is read again after an error."""

@@ -14,9 +14,9 @@ from ...client.producer.partitioner import partition_for_key
 class LatestRecords:
     """The partition and the timestamp, in ms since the epoch, of the last known record of each key.
 
-    If several partitions have records of a key, the partition with the highest timestamp decides: the key's last record
-    there is the last one of the key. Therefore, all readers get the same result, in whatever order they read the
-    partitions.
+    If several partitions have records of a key, the partition with the highest timestamp of the key counts. The last
+    record of the key in this partition is the last record of the key. Therefore, all readers get the same result, in
+    whatever order they read the partitions.
     """
 
     def __init__(self) -> None:

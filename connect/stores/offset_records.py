@@ -42,7 +42,7 @@ def hashed(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def offset_value(offset: SourceOffset | None) -> bytes | None:
-    """Return the value of an offset, or None (a tombstone) for None. Raises DataError for invalid data."""
+    """Return the record value of an offset; None stays None, a tombstone. Raises DataError for invalid data."""
     if offset is None:
         return None
     _check(offset, "offset")

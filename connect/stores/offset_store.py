@@ -51,7 +51,7 @@ class OffsetStore:
     ) -> list[dict[str, Any] | None]:
         """Return the offset of each source partition, or None if it was deleted.
 
-        For a partition that the topic does not know, return the offset at the same place in `otherwise`, or None.
+        For a partition that has no record in the topic, return the offset at the same place in `otherwise`, or None.
         Raises DataError, KafkaError and ConnectError.
         """
         wanted = [(offset_key(connector, partition), sorted_key(connector, partition)) for partition in partitions]
@@ -108,7 +108,7 @@ class OffsetStore:
         await self._topic.append(list(pairs))
 
     def _offset(self, key: bytes, keys: Iterable[bytes]) -> dict[str, Any] | None:
-        """Return the offset under a key, or else the newest of its partition's `keys`; None if it was deleted."""
+        """Return the offset under `key`, or else the newest under its partition's `keys`; None if it was deleted."""
         offset = parse_value(self._values.get(key))
         return parse_value(self._values[next(iter(keys))]) if offset is None else offset
 

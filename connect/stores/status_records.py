@@ -61,7 +61,7 @@ def status_key(what: str | ConnectorTaskId) -> bytes:
 
 
 def status_value(status: Status) -> bytes | None:
-    """Return the value of a status; None, a tombstone, for DESTROYED."""
+    """Return the record value of a status, or None (a tombstone) for DESTROYED."""
     if status.state is State.DESTROYED:
         return None
     return json_text.dumps(
@@ -101,7 +101,7 @@ def topic_key(connector: str, topic: str) -> bytes:
 
 
 def parse_topic_key(key: str) -> tuple[str, str]:
-    """Return (connector, topic) for the key of a topic status without its prefix.
+    """Return (connector, topic) for the key of a topic status; `key` is the key without its prefix.
 
     Raises DataError if the key is malformed.
     """

@@ -21,7 +21,7 @@ Apply = Callable[[LogRecord], None]
 class TopicLog(Protocol):
     """Reads a compacted topic from its beginning, keeps following it, and appends to it.
 
-    `apply` is called for each record from `start` on, in the order of each partition; it must not raise.
+    `apply` is called for each record from `start` on, for the records of a partition in order. It must not raise.
     """
 
     async def start(self, apply: Apply) -> None:
@@ -33,13 +33,13 @@ class TopicLog(Protocol):
     async def read_to_end(self, timeout_s: float | None = None) -> None:
         """Wait until all records that the topic holds now are applied, and its open transactions have ended.
 
-        Raises TimeoutError after `timeout_s` seconds, unless it is None.
+        Raises TimeoutError after `timeout_s` seconds; None means no limit.
         """
 
     def places(self, key: bytes) -> Mapping[int, int]:
         """Return the partitions that have had records of a key, each with its newest timestamp for the key, in ms.
 
-        A log with a single partition may return nothing.
+        A log with a single partition may return an empty mapping.
         """
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:

@@ -95,7 +95,7 @@ class AtLeastOnceDelivery:
         self._offsets.add(record.source_partition, record.source_offset)
 
     async def batch_done(self) -> None:
-        """Process the acknowledgements received so far, and commit the offsets if the interval is over."""
+        """Process the acknowledgements received so far, and commit the offsets if the interval has passed."""
         if self._sent:
             await self._settle()
         now = asyncio.get_running_loop().time()

@@ -54,7 +54,7 @@ class PollBoundary:
 
 
 class IntervalBoundary:
-    """One transaction per interval. It ends after a batch, or while the source returns no records."""
+    """One transaction per interval. A transaction ends after a batch, or while the source returns no records."""
 
     def __init__(self, interval_s: float, clock: Callable[[], float]) -> None:
         self._interval_s, self._clock = interval_s, clock
@@ -65,25 +65,25 @@ class IntervalBoundary:
         return None
 
     def after_batch(self) -> End | None:
-        """Return COMMIT if the interval is over, else None."""
+        """Return COMMIT if the interval has passed, else None."""
         if self._clock() < self._next:
             return None
         self._next = self._clock() + self._interval_s
         return End.COMMIT
 
     def at_end(self) -> End | None:
-        """Return COMMIT, even if the interval is not over."""
+        """Return COMMIT, even if the interval has not passed yet."""
         return End.COMMIT
 
     def due_in_s(self) -> float | None:
-        """Return the seconds until the transaction's interval is over."""
+        """Return the seconds until the transaction's interval has passed."""
         return max(0.0, self._next - self._clock())
 
 
 class ConnectorBoundary:
     """Lets the task decide where transactions end; this object is the task's `TransactionContext`.
 
-    The task may make requests in its own thread, so each request is one atomic step: an assignment or a change of a
+    The task may make requests in its own thread, so each request is one atomic step: an assignment or a change to a
     set.
     """
 

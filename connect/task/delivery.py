@@ -18,7 +18,7 @@ class Copies(Protocol):
     """Copies offsets to the worker's topic, for a connector that has its own offsets topic."""
 
     async def before_commit(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> Sequence[tuple[bytes, bytes | None]]:
-        """Delete the offsets whose new value is None from the worker's topic. Return the records for the connector's
+        """Delete from the worker's topic the offsets whose new value is None. Return the records for the connector's
         topic.
         """
 

@@ -1,8 +1,8 @@
 """`ExactlyOnceDelivery`: produces records and their offsets in the same transactions (KIP-618).
 
 The next instance of the task reads the offsets only after it has fenced this instance, so it continues exactly after
-the last committed record. An aborted transaction drops its records but not their offsets, because the task requested
-the abort.
+the last committed record. If the task requests an abort, the records are aborted, but their offsets are committed: the
+task does not read the records again.
 """
 
 from __future__ import annotations

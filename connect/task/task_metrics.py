@@ -109,7 +109,7 @@ class TaskMetrics:
         self._durations: dict[State, float] = {}
 
     def poll_ended(self, records: int, seconds: float) -> None:
-        """Count a batch that a poll returned, and the duration of the poll."""
+        """Count a batch that a poll returned, and record the duration of the poll."""
         self.polled_total += records
         self.active += records
         self.polled.record(records)
@@ -140,7 +140,7 @@ class TaskMetrics:
         return self._sent > 0
 
     def commit_ended(self, seconds: float, *, success: bool) -> None:
-        """Count a commit of offsets and its duration."""
+        """Count a commit of offsets, and record its duration."""
         self.commit_times_ms.record(seconds * 1000)
         self.commit_outcomes.record(1.0 if success else 0.0)
 

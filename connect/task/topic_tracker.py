@@ -15,7 +15,7 @@ class TopicTracker:
     """
 
     def __init__(self, used: Callable[[str], None], listed: Container[str]) -> None:
-        """`listed` is a live view of the names of the topics that are known to be in use."""
+        """Set up the tracker; `listed` is a live view of the names of the topics that are known to be in use."""
         self._used, self._listed = used, listed
         self._pending: set[str] = set()
         """The topics with a record whose outcome decides whether they are reported."""

@@ -40,7 +40,7 @@ class TopicGroup:
 
 
 def topic_groups(settings: Mapping[str, str]) -> list[TopicGroup]:
-    """Return the groups of a connector in order, `default` last; none without topic.creation.* settings.
+    """Return the groups of a connector in order, `default` last, or no groups without topic.creation.* settings.
 
     Raises ConfigValueError, for example if the group `default` does not say how many partitions and replicas a topic
     has.

@@ -48,7 +48,7 @@ def _check_spec(name: str, spec: list[str] | None) -> None:
         if target.strip().lower() not in _TARGETS:
             raise ConfigValueError(name, spec, f"Invalid cast type {target!r}: use one of {', '.join(_TARGETS)}")
     if len(spec) > 1 and not all(colon for _, colon, _ in targets):
-        raise ConfigValueError(name, spec, "a cast of the whole key or value to one type cannot have further types")
+        raise ConfigValueError(name, spec, "a type without a field casts the whole key or value: give only this type")
 
 
 class Cast(PartTransformation):

@@ -46,7 +46,7 @@ def stages(settings: Mapping[str, str]) -> list[TransformStage]:
             parse(f"{prefix}negate", settings.get(f"{prefix}negate"), Type.BOOLEAN),
         )
         if name and name not in predicates:
-            raise ConfigValueError(f"{prefix}predicate", name, "is not one of the aliases in predicates")
+            raise ConfigValueError(f"{prefix}predicate", name, "must be one of the aliases in predicates")
         predicate = predicates[name] if name else None
         chain.append(TransformStage(f"TRANSFORMATION {alias}", transformation, predicate, bool(negate)))
     return chain

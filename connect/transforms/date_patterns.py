@@ -52,7 +52,7 @@ class DatePattern:
         """Return the point in time that a text represents. Missing parts are taken from 1970-01-01.
 
         Raises ValueError if the text does not match the pattern, if the date or time does not exist, or if the pattern
-        contains the number of a week.
+        contains a week number.
         """
         week = next((letter for letter in self._letters if letter in _ONLY_WRITTEN), None)
         if week is not None:

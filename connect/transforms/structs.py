@@ -22,7 +22,7 @@ REPLACE_NULL: Final = ConfigKey(
     Importance.MEDIUM,
     "Whether null fields get the default value of their schema.",
 )
-"""The setting of a transform that becomes the `defaults` of `field_value`."""
+"""The transform setting whose value is passed to `field_value` as `defaults`."""
 
 
 class SchemaCache:
@@ -42,13 +42,13 @@ class SchemaCache:
 
 
 def with_fields(schema: Schema, fields: Iterable[tuple[str, Schema]], optional: bool = False) -> Schema:
-    """Return a copy of a struct schema with other fields and no default value; it is required unless `optional`."""
+    """Return a required (or `optional`) copy of a struct schema with other fields and no default value."""
     numbered = tuple(Field(name, index, each) for index, (name, each) in enumerate(fields))
     return replace(schema, fields=numbered, default=None, optional=optional)
 
 
 def struct_of(schema: Schema, values: Mapping[str, Any]) -> Struct:
-    """Return a struct with these values; other fields are missing."""
+    """Return a struct with these values; the values of other fields are missing."""
     struct = Struct(schema)
     for name, value in values.items():
         struct[name] = value
@@ -56,6 +56,6 @@ def struct_of(schema: Schema, values: Mapping[str, Any]) -> Struct:
 
 
 def field_value(struct: Struct, field: Field, defaults: bool = True) -> Any:
-    """Return a field's value; with `defaults`, its schema's default if the value is None."""
+    """Return a field's value; with `defaults`, a value of None is replaced with the default of the field's schema."""
     value = struct.values[field.index]
     return field.schema.default if value is None and defaults else value

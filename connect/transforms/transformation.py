@@ -69,14 +69,14 @@ class PartTransformation(Transformation):
 
 
 def require_map(value: Any, purpose: str) -> Mapping[Any, Any]:
-    """Return a value without a schema as a mapping. Raises DataError, with the purpose, for other types."""
+    """Return a value without a schema as a mapping. Raises DataError, which names `purpose`, for other types."""
     if not isinstance(value, Mapping):
         raise DataError(f"Only Map objects supported in absence of schema for [{purpose}], found: {_kind(value)}")
     return value
 
 
 def require_struct(value: Any, purpose: str) -> Struct:
-    """Return a value with a schema as a Struct. Raises DataError, with the purpose, for other types."""
+    """Return a value with a schema as a Struct. Raises DataError, which names `purpose`, for other types."""
     if not isinstance(value, Struct):
         raise DataError(f"Only Struct objects supported for [{purpose}], found: {_kind(value)}")
     return value

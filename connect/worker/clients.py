@@ -17,10 +17,10 @@ _NAMES: Final = {"producer": "producer", "consumer": "consumer", "admin": "admin
 
 
 def client_settings(worker: WorkerConfig, connector: ConnectorConfig, kind: str) -> dict[str, str]:
-    """Return the settings of a connector's producer, consumer or admin client: the worker's, overridden by its own.
+    """Return the settings of a connector's producer, consumer or admin client.
 
-    If only the producer has its own `bootstrap.servers`, the other clients use them, too: topics, offsets and
-    transactions are in the cluster to which the connector writes.
+    The connector's own settings override the worker's. If only the producer has its own `bootstrap.servers`, the other
+    clients use them, too: topics, offsets and transactions are in the cluster to which the connector writes.
     """
     cluster = _servers(worker.with_prefix("producer.")) | _servers(worker.with_prefix(f"{kind}."))
     override = _servers(connector.with_prefix("producer.override."))

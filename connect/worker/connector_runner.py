@@ -36,7 +36,7 @@ class ConnectorRunner:
         report: Callable[[State, str | None], Awaitable[None]],
         reconfigure: Callable[[], None],
     ) -> None:
-        """Set up the runner. `stored` are the settings as stored, and `config` has the values of their variables."""
+        """Set up the runner. `stored` contains the settings as stored; in `config`, their variables are replaced."""
         self.name, self.connector, self.config, self.stored = name, connector, config, stored
         self._offsets, self._report, self._reconfigure = offsets, report, reconfigure
         self._calls = Calls(f"connector {name}")

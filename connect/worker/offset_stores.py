@@ -56,7 +56,7 @@ class OffsetStores:
         return [known[1], self._worker]
 
     def topic_name(self, settings: ConnectorConfig) -> str:
-        """Return the name of the topic of a connector's first store, its own or the worker's."""
+        """Return the name of the topic of a connector's first store: the connector's own topic or the worker's."""
         name: str = settings["offsets.storage.topic"] or self._config["offset.storage.topic"]
         return name
 

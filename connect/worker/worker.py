@@ -157,7 +157,7 @@ class Worker:
     async def write_offsets(
         self, name: str, config: Mapping[str, str], offsets: Iterable[tuple[SourcePartition, SourceOffset | None]]
     ) -> None:
-        """Write offsets of a connector without tasks.
+        """Write offsets of a connector that has no tasks.
 
         With exactly-once, the write fences the connector's first task.
         """

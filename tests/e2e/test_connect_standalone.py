@@ -105,7 +105,7 @@ async def test_a_file_says_in_which_state_its_connector_begins(
     await alone.stop()
     assert (status["connector"]["state"], status["tasks"]) == ("STOPPED", [])
     file.write_text(json.dumps({"name": "files", "config": config, "initial_state": "SLEEPING"}))
-    with pytest.raises(ConnectError, match="initial_state 'SLEEPING' is not one of RUNNING, PAUSED, STOPPED"):
+    with pytest.raises(ConnectError, match="initial_state must be RUNNING, PAUSED or STOPPED, not 'SLEEPING'"):
         await StandaloneWorker(alone_settings(bootstrap, name)).start([read_connector(file)])
 
 

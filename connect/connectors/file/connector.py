@@ -27,7 +27,7 @@ class FileStreamSourceConnector(SourceConnector):
     async def alter_offsets(
         self, config: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """Raise ConnectError for offsets that are not a position in a file; return True."""
+        """Raise ConnectError if an offset is not a position in a file; otherwise return True."""
         if not config.get("file"):
             raise ConnectError(
                 "Offsets cannot be modified if the 'file' configuration is unspecified. This is because stdin is used "

@@ -124,7 +124,7 @@ class FileStreamSourceTask(SourceTask):
             file.close()
             raise ConnectError(
                 f"cannot read {self._path}: it is a pipe or another file without positions. Write its content to the "
-                "standard input of the worker, and leave out the setting file"
+                "standard input of the worker, and remove the setting 'file'"
             )
         file.seek(self._position)
         self._file = file

@@ -1,6 +1,6 @@
 """`HeartbeatSourceConnector` and its task, which produces numbered records.
 
-The source partition is {"task": number}, and the offset is {"count": next count}. A record's value is the count as
+The source partition is {"task": number}, and the offset is {"count": next count}. A record's value is its count as
 int64, and its key is the task's number. A restarted task continues after the last committed count, so that a gap or a
 repetition is visible.
 """
@@ -21,7 +21,7 @@ SETTINGS = ConfigDef(
     ConfigKey("topic", Type.STRING, REQUIRED, Importance.HIGH, "The topic to write to.", NonEmptyString()),
     ConfigKey("interval.ms", Type.LONG, 1000, Importance.MEDIUM, "Time between two batches, in ms.", at_least(0)),
     ConfigKey("batch.size", Type.INT, 1, Importance.LOW, "Records per batch.", at_least(1)),
-    ConfigKey("limit", Type.LONG, -1, Importance.LOW, "Records of each task; -1: no limit.", at_least(-1)),
+    ConfigKey("limit", Type.LONG, -1, Importance.LOW, "Maximum records of each task; -1: no limit.", at_least(-1)),
     ConfigKey(
         "transaction.size",
         Type.INT,
@@ -47,11 +47,11 @@ class HeartbeatSourceTask(SourceTask):
         offset = await self.context.offsets.offset(self._partition)
         count = 0 if offset is None else offset.get("count")
         if not isinstance(count, int):
-            raise ConnectError(f"the offset of task {self._number} has no count: {offset}. Delete or alter it")
+            raise ConnectError(f"the offset of task {self._number} has no count: {offset}. Delete or alter the offset")
         self._count = count
 
     async def poll(self) -> list[SourceRecord] | None:
-        """Return the next batch after the interval."""
+        """Wait for the interval, then return the next batch."""
         await asyncio.sleep(self._interval_s)
         end = self._count + self._batch_size
         if self._limit >= 0:
@@ -94,7 +94,7 @@ class HeartbeatSourceConnector(SourceConnector):
     task_class = HeartbeatSourceTask
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """Return the connector's settings with the task's number, for each task."""
+        """Return, for each task, the connector's settings and the task's number."""
         return [{**self.config, "task.number": str(number)} for number in range(max_tasks)]
 
     def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:

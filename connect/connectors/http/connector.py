@@ -22,7 +22,7 @@ class HttpSourceConnector(SourceConnector):
     task_class = HttpSourceTask
 
     def validate(self, config: Mapping[str, str]) -> list[ConfigValue]:
-        """Return the result of validation for each setting, including errors of settings that contradict each other."""
+        """Return the result of validation for each setting, and errors for settings that contradict each other."""
         outcomes = {outcome.name: outcome for outcome in SETTINGS.validate(config)}
         for name, problem in contradictions({name: outcome.value for name, outcome in outcomes.items()}).items():
             outcomes[name].errors.append(str(ConfigValueError(name, outcomes[name].value, problem)))
@@ -41,12 +41,14 @@ class HttpSourceConnector(SourceConnector):
     async def alter_offsets(
         self, config: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """Raise ConnectError for offsets of another kind of pagination; return True."""
+        """Raise ConnectError if an offset has another kind of pagination; otherwise return True."""
         values = SETTINGS.parse(config)
         for partition, offset in offsets:
             if offset is None:
                 continue
             if partition.keys() != {"url"}:
-                raise ConnectError('a partition must be {"url": template}, with the template of the setting url')
+                raise ConnectError(
+                    'a partition must be {"url": template}, where template is the value of the setting url'
+                )
             paging(values, offset)
         return True

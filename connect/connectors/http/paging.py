@@ -38,7 +38,7 @@ class Paging(Protocol):
 
 
 def paging(settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> Paging:
-    """Return the pagination at an offset. Raises ConnectError for an offset of another kind of pagination."""
+    """Return the pagination, starting at `offset`. Raises ConnectError if the offset has another kind of pagination."""
     kinds: dict[str, type[Pages | CountedRecords | RecordCursor]] = {
         NONE: Pages, LINK: LinkedPages, CURSOR: CursorPages, PAGE: NumberedPages, OFFSET: CountedRecords,
     }  # fmt: skip
@@ -112,8 +112,8 @@ class LinkedPages(Pages):
         url = urljoin(answer.url, answer.next_link)
         if urlsplit(url)[:2] != urlsplit(self._template)[:2]:
             raise ConnectError(
-                f"{answer.url} links to {url} as its next page, which is on another server. The headers of "
-                "headers.file are not sent there. Change url"
+                f"{answer.url} links to a next page on another server, {url}. The headers of headers.file are "
+                "not sent to other servers. Change the setting url"
             )
         return {"url": url}
 
@@ -169,7 +169,7 @@ class CountedRecords:
 
 
 class RecordCursor:
-    """Records that are requested by the last record's cursor.
+    """Records that are requested with the cursor of the last record that was read.
 
     The offset is {"cursor", "equal"}, where "equal" is the number of records read with this cursor.
 
@@ -228,15 +228,15 @@ class RecordCursor:
         if not self._page_size and 1 < count == self._largest and not self._warned:
             self._warned = True
             log.warning(
-                "%s has %d records, as many as any response before, and all were read before. If the API does not "
-                "return more in one response, further records are never read. With page.size, the task fails instead",
+                "%s has %d records, and all were read before. No response has had more records. If the API cannot "
+                "return more in one response, later records are never read. With page.size, the task fails instead",
                 url,
                 count,
             )
 
 
 def filled(template: str, cursor: Any) -> str:
-    """Return the URL with the cursor filled in; if the cursor is None, without the query parameters that need it."""
+    """Return the URL with the cursor filled in. If the cursor is None, leave out the query parameters that need it."""
     if cursor is not None:
         return template.replace("{cursor}", quote(str(cursor), safe=""))
     parts = urlsplit(template)
@@ -245,7 +245,7 @@ def filled(template: str, cursor: Any) -> str:
 
 
 def _cursor(url: str, value: Any) -> str | int | float:
-    """Return a cursor in the form that an offset keeps: a Decimal or a whole number beyond 64 bits becomes text.
+    """Return a cursor as offsets store it: a Decimal or a whole number beyond 64 bits becomes text.
 
     Raises ConnectError.
     """

@@ -1,4 +1,7 @@
-"""Parses and resolves JSON pointers (RFC 6901): /a/b/0 is a nested value, the empty pointer is the whole document."""
+"""Parses and resolves JSON pointers (RFC 6901).
+
+/a/b/0 points to a nested value, and the empty pointer points to the whole document.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ MISSING: Final = object()
 def parse(pointer: str) -> tuple[str, ...]:
     """Return the steps of a JSON pointer. Raises ValueError for a malformed pointer."""
     if pointer and not pointer.startswith("/"):
-        raise ValueError(f"{pointer!r} is not a JSON pointer: it must begin with /, such as /data/items")
+        raise ValueError(f"{pointer!r} is not a JSON pointer: it must begin with /, as in /data/items")
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])
 
 

@@ -22,7 +22,7 @@ _PASSING: Final = (408, 425, 429)
 
 
 class Answer(NamedTuple):
-    """The JSON of a response, and the URL of the next page from its header Link, or None.
+    """The JSON of a response, and the URL of the next page (from the header Link) or None.
 
     A number with a fraction or exponent is a Decimal if a float would change its value.
     """

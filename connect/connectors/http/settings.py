@@ -69,8 +69,8 @@ SETTINGS = ConfigDef(
     ConfigKey("page.first", Type.INT, 1, _LOW, "Number of the first page.", at_least(0), "Pagination"),
     ConfigKey(
         "page.size", Type.INT, 0, _MEDIUM,
-        "Records of a full page; required with pagination page. With pagination record and an inclusive cursor, the "
-        "task fails if a full page has only records that were read before.", at_least(0), "Pagination",
+        "Number of records in a full page; required with pagination page. With pagination record and an inclusive "
+        "cursor, the task fails if a full page has only records that were read before.", at_least(0), "Pagination",
     ),
     ConfigKey("poll.interval.ms", Type.INT, 10_000, _MEDIUM,
               "Wait before the next request once all records are read, in ms.",
@@ -81,11 +81,11 @@ SETTINGS = ConfigDef(
               "Maximum size of a response, in bytes.", at_least(1), "Request"),
     ConfigKey(
         "retry.attempts", Type.INT, 10, _LOW,
-        "Attempts at a request before the task fails. A request without a response, or with 408, 425, 429 or 5xx, is "
-        "repeated; after any other error, the task fails at once.", at_least(1), "Request",
+        "Attempts at a request before the task fails. A request is repeated if it gets no response or the status 408, "
+        "425, 429 or 5xx; after any other error, the task fails at once.", at_least(1), "Request",
     ),
-    ConfigKey("retry.backoff.ms", Type.LONG, 1_000, _LOW, "Wait before the second attempt, in ms; then it doubles.",
-              at_least(0), "Request"),
+    ConfigKey("retry.backoff.ms", Type.LONG, 1_000, _LOW,
+              "Wait before the second attempt, in ms. It doubles with each attempt.", at_least(0), "Request"),
     ConfigKey("retry.backoff.max.ms", Type.LONG, 300_000, _LOW,
               "Maximum wait before an attempt, in ms, even if the header Retry-After asks for more.", at_least(0),
               "Request"),
@@ -93,7 +93,7 @@ SETTINGS = ConfigDef(
 
 
 def contradictions(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the errors of settings that contradict each other, by the name of the setting to change."""
+    """Return the errors of settings that contradict each other. The keys are the names of the settings to change."""
     pagination = values.get("pagination")
     problems = {}
     placeholder = PLACEHOLDERS.get(str(pagination))

@@ -29,7 +29,7 @@ class SingerSourceConnector(SourceConnector):
     async def alter_offsets(
         self, config: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """Raise ConnectError for offsets that are not a state of a tap; return True."""
+        """Raise ConnectError if an offset is not a state of a tap; otherwise return True."""
         for partition, offset in offsets:
             if partition.keys() != {"tap"}:
                 raise ConnectError('a partition must be {"tap": name}')
@@ -38,5 +38,7 @@ class SingerSourceConnector(SourceConnector):
             try:
                 json.loads(offset["state"])
             except (KeyError, TypeError, ValueError):
-                raise ConnectError('an offset must be {"state": text}, with the JSON of the tap\'s state') from None
+                raise ConnectError(
+                    'an offset must be {"state": text}, where text is the JSON of the tap\'s state'
+                ) from None
         return True

@@ -30,7 +30,7 @@ class Tap:
         self._tail: deque[str] = deque(maxlen=5)
 
     async def start(self, state: str | None) -> None:
-        """Start the tap from a state, or from the beginning if it is None. Raises ConnectError if the start fails."""
+        """Start the tap from `state`, or from the beginning if it is None. Raises ConnectError if the start fails."""
         command = [*shlex.split(self._settings["tap.command"]), *self._arguments(state)]
         try:
             self._process = await asyncio.create_subprocess_exec(
@@ -61,7 +61,7 @@ class Tap:
             raise ConnectError(f"a message of the tap is larger than {limit} bytes: raise max.message.bytes") from None
 
     async def failure(self) -> str | None:
-        """Wait for the end of the process; return why the tap has failed, or None."""
+        """Wait for the end of the process; return why the tap has failed, or None if it succeeded."""
         assert self._process is not None
         assert self._errors is not None
         code = await self._process.wait()
@@ -78,7 +78,7 @@ class Tap:
                     async with asyncio.timeout(self._settings["tap.stop.timeout.ms"] / 1000):
                         await process.wait()
                 except TimeoutError:
-                    log.warning("the tap has not ended after SIGTERM, and is killed")
+                    log.warning("the tap did not end after SIGTERM and will be killed")
                 self._signal(process, signal.SIGKILL)  # including its child processes
                 await process.wait()
         finally:

@@ -26,7 +26,7 @@ class SqlSourceConnector(SourceConnector):
     task_class = SqlSourceTask
 
     def validate(self, config: Mapping[str, str]) -> list[ConfigValue]:
-        """Return the result of validation for each setting, including errors of settings that contradict each other."""
+        """Return the result of validation for each setting, and errors for settings that contradict each other."""
         outcomes = {outcome.name: outcome for outcome in SETTINGS.validate(config)}
         for name, problem in check_mode({name: outcome.value for name, outcome in outcomes.items()}).items():
             error = ConfigValueError(name, outcomes[name].value, problem)
@@ -40,7 +40,7 @@ class SqlSourceConnector(SourceConnector):
         return list(outcomes.values())
 
     def start(self, config: Mapping[str, str]) -> None:
-        """Check the settings. Without a query or a list of tables, begin to watch for tables. Raises ConnectError."""
+        """Check the settings. If they name neither tables nor a query, watch for tables. Raises ConnectError."""
         require("sqlalchemy", "SqlSource", "connect-sql")
         from .database import open_engine
 
@@ -56,7 +56,7 @@ class SqlSourceConnector(SourceConnector):
             threading.Thread(target=self._watch, name="tables", daemon=True).start()
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """Return the settings of tasks that have about the same number of tables, or of a single task for a query."""
+        """Return the settings of tasks with about the same number of tables each, or of a single task for a query."""
         if self._values["query"]:
             return [dict(self.config)]
         tables = self._tables()
@@ -80,7 +80,7 @@ class SqlSourceConnector(SourceConnector):
     def alter_offsets(
         self, config: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """Raise ConnectError for offsets that are not the position of a row; return True."""
+        """Raise ConnectError if an offset is not the position of a row; otherwise return True."""
         from .positions import decode
 
         for partition, offset in offsets:

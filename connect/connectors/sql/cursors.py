@@ -75,9 +75,8 @@ class IncrementalCursor:
     def _whole_groups(self, connection: sa.Connection, rows: list[Row], before: Any) -> list[Row]:
         """Return a batch that does not end between rows with equal positions.
 
-        The last group of rows with equal positions may be incomplete. The batch is the rows before this group. If there
-        are no such rows, the batch is the whole group, which is read again. Raises ConnectError if the group is too
-        large.
+        The last group of rows with equal positions may be incomplete. The batch consists of the rows before this group.
+        If there are none, the whole group is read and forms the batch. Raises ConnectError if the group is too large.
         """
         last = rows[-1].position
         earlier = [row for row in rows if row.position != last]
@@ -87,7 +86,7 @@ class IncrementalCursor:
         if not group or len(group) > self._equal_limit:
             raise ConnectError(
                 f"more than {self._equal_limit} rows have the timestamp {last[0]}, and no other column orders them: "
-                "use mode timestamp+incrementing, a table with a primary key, or raise equal.timestamps.max.rows"
+                "use mode timestamp+incrementing or a table with a primary key, or raise equal.timestamps.max.rows"
             )
         return group
 

@@ -13,7 +13,7 @@ from ...errors import ConfigValueError, ConnectError
 def open_engine(settings: Mapping[str, Any]) -> sa.Engine:
     """Return an engine for the database. The engine connects when it is first used.
 
-    Raises ConnectError for a wrong URL or driver.
+    Raises ConnectError for an invalid URL or a missing driver.
     """
     try:
         url = sa.make_url(settings["connection.url"])

@@ -48,6 +48,6 @@ def decode(value: Any) -> Any:
         return value if named is None else _TYPES[named[1]][2](named[2])
     except (ValueError, TypeError, ArithmeticError):
         raise ConnectError(
-            f"{value!r} in a source offset is not a position: give a number, a string, or one of {', '.join(_TYPES)} "
-            "such as datetime(2026-01-02T03:04:05)"
+            f"{value!r} in a source offset is not a position: use a number, a string, or one of the "
+            f"types {', '.join(_TYPES)} in the form datetime(2026-01-02T03:04:05)"
         ) from None

@@ -1,4 +1,4 @@
-"""The settings of `SqlSourceConnector`. Settings that Confluent's JDBC connector also has share its names."""
+"""The settings of `SqlSourceConnector`. Where Confluent's JDBC connector has the same setting, the name is the same."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ SETTINGS = ConfigDef(
     ConfigKey(
         "validate.non.null", Type.BOOLEAN, True, _LOW,
         "Whether a table is refused if its incrementing or timestamp columns can be null. If false, rows with a null "
-        "timestamp are read by their incrementing column, or in mode timestamp once they have a timestamp; rows with "
-        "a null incrementing column are never read.", None, "Mode",
+        "timestamp are read by their incrementing column. In mode timestamp, they are read once they have a timestamp. "
+        "Rows with a null incrementing column are never read.", None, "Mode",
     ),
     ConfigKey(
         "timestamp.delay.interval.ms", Type.LONG, 0, _HIGH,
@@ -95,7 +95,7 @@ SETTINGS = ConfigDef(
 
 
 def check_mode(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the errors of settings that contradict each other, by the name of the setting to change."""
+    """Return the errors of settings that contradict each other. The keys are the names of the settings to change."""
     problems = {}
     mode, tables, query = values.get("mode"), values.get("table.whitelist"), values.get("query")
     if mode in (INCREMENTING, BOTH) and not values.get("incrementing.column.name"):

@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Source:
-    """Rows in the order of `order`; `names` are the names of a position's parts in a source offset.
+    """Rows sorted by `order`; `names` are the names of a position's parts in a source offset.
 
     The order is `unique` if no two rows have the same position. `timestamp` is the first part of the order in the modes
     with a timestamp; with `null_timestamps`, only rows whose timestamp is null are selected. Rows whose `incrementing`
@@ -56,7 +56,7 @@ class Source:
     def rows(
         self, connection: sa.Connection, after: Sequence[Any] | None, before: Any, limit: int, *, equal: bool = False
     ) -> list[Row]:
-        """Return up to `limit` rows in order: those with a position greater than `after`, or equal to it if `equal`.
+        """Return up to `limit` rows in order: those with a position after `after` or, if `equal`, those at it.
 
         In the modes with a timestamp, rows must also meet the condition `before`. With `null_timestamps`, their
         timestamp must be null instead.
@@ -78,7 +78,7 @@ class Source:
         return sa.select(*self.columns, *added).select_from(self.selectable)
 
     def row(self, mapping: Mapping[Any, Any]) -> Row:
-        """Return a row from the result of `select`."""
+        """Turn a row of the result of `select` into a `Row`."""
         values = {str(name): value for name, value in mapping.items()}
         position = tuple(values.pop(f"{_POSITION}{index}") for index in range(len(self.order)))
         return Row(values, position)
@@ -87,7 +87,7 @@ class Source:
 def table_source(
     engine: sa.Engine, schema: str | None, name: str, settings: Mapping[str, Any], null_timestamps: bool = False
 ) -> Source:
-    """Return a table as the source that the mode needs. Raises ConnectError if its columns do not allow the mode."""
+    """Return the source that reads a table in its mode. Raises ConnectError if the columns do not allow the mode."""
     table = _reflected(engine, schema, name)
     dialect, zone = engine.dialect.name, ZoneInfo(settings["db.timezone"])
     decimals = settings["decimal.handling.mode"]
@@ -144,7 +144,7 @@ def read_columns(table: sa.Table, dialect: str) -> tuple[Any, ...]:
 
 
 def query_source(query: str, settings: Mapping[str, Any], null_timestamps: bool = False) -> Source:
-    """Return a query as the source that the mode needs."""
+    """Return the source that reads a query in its mode."""
     mode = settings["mode"]
     inner = sa.text(query.strip().rstrip(";").replace(":", r"\:")).columns().subquery("q")
     incrementing: Any = None

@@ -18,7 +18,7 @@ from ..libraries import require
 from .settings import BOTH, BULK, SETTINGS
 
 TABLES = "tables"
-"""The setting of a task that lists its tables."""
+"""The name of the setting that lists the tables of a task."""
 
 
 class SqlSourceTask(SourceTask):

@@ -93,8 +93,8 @@ def _decimal(scale: int) -> Callable[[Any], Decimal]:
 class Arrays:
     """Converts the arrays of one column, which all have the same number of dimensions.
 
-    Databases do not declare this number. A column starts with one dimension, and gets more dimensions at the first
-    value that has more. With `fixed`, the number never changes, because elements may be lists themselves.
+    Databases do not declare this number. A column starts with one dimension, and gets more dimensions when a value has
+    more. With `fixed`, the number never changes, because elements may be lists themselves.
     """
 
     def __init__(self, item: Schema, convert: Callable[[Any], Any], *, fixed: bool, dimensions: int = 1) -> None:
@@ -144,7 +144,7 @@ class Arrays:
 def column_of(
     name: str, kind: sa.types.TypeEngine[Any], nullable: bool, dialect: str, zone: ZoneInfo, decimals: str = "precise"
 ) -> Column:
-    """Return a column by its type in the database; types without a counterpart become text.
+    """Return a column of the database type `kind`. Types without a counterpart become text.
 
     `decimals` is the setting decimal.handling.mode.
     """
@@ -195,7 +195,7 @@ def _type_of(
 
 
 def _decimal_type(scale: int | None, decimals: str) -> tuple[Schema, Callable[[Any], Any]]:
-    """Return the type of decimal numbers; without a scale, each value has its own."""
+    """Return the schema and the conversion of decimal numbers. If `scale` is None, each value has its own scale."""
     if decimals == "double":
         return FLOAT64, float
     if scale is None:
@@ -204,7 +204,7 @@ def _decimal_type(scale: int | None, decimals: str) -> tuple[Schema, Callable[[A
 
 
 def _is_binary(kind: sa.types.TypeEngine[Any]) -> bool:
-    """Return whether values are bytes. BINARY and MySQL's BLOBs are, too, but do not derive from LargeBinary."""
+    """Return whether the values of a type are bytes. BINARY and MySQL's BLOBs do not derive from LargeBinary."""
     try:
         return kind.python_type is bytes
     except NotImplementedError:

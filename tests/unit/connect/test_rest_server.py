@@ -374,5 +374,5 @@ async def test_a_connection_beyond_the_limit_is_closed_and_a_closed_one_makes_ro
             writing.write(request)
             assert (await response(reading))[0].startswith(b"HTTP/1.1 200")
     assert [record.message for record in caplog.records].count(
-        "rest.max.connections = 2 connections are open; further ones are closed"
+        "rest.max.connections = 2 connections are open; further connections are closed"
     ) == 1

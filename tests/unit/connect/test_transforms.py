@@ -227,7 +227,7 @@ def test_stages_apply_in_order_where_their_predicate_says_so() -> None:
     tombstone = PLAIN.replace(value=None)
     assert (drop.apply(tombstone), drop.apply(PLAIN)) == (None, PLAIN)
     assert (name.apply(tombstone), name.apply(PLAIN)) == (tombstone, PLAIN.replace(topic="new-t"))
-    with pytest.raises(ConfigValueError, match="is not one of the aliases in predicates"):
+    with pytest.raises(ConfigValueError, match="must be one of the aliases in predicates"):
         stages({"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "b"})
 
 
