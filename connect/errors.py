@@ -80,9 +80,7 @@ class UnknownCommitError(ProducerLostError):
 
 
 class FencedError(ProducerLostError):
-    """The producer of a task was fenced: another instance of it has started, or the task's transaction was open too
-    long.
-    """
+    """The producer of a task was fenced: another instance of the task has started, or a transaction took too long."""
 
 
 class BadRequestError(ConnectError):
@@ -145,7 +143,7 @@ class ConflictError(ConnectError):
 
 
 class LeaderRequestError(ConnectError):
-    """The leader did not carry out this worker's request. `status` is the HTTP status; None if there is no response."""
+    """The leader did not carry out this worker's request. `status` is the HTTP status, or None without a response."""
 
     def __init__(self, message: str, status: int | None) -> None:
         super().__init__(message)

@@ -46,10 +46,9 @@ class _Rest:
     """The REST interface of a worker: its servers, its client, and the address under which other machines reach it."""
 
     def __init__(self, config: WorkerConfig, *, internal: bool) -> None:
-        """Read the certificates and credentials, and bind the addresses. `internal` says whether other workers send
-        requests.
+        """Read the certificates and credentials, and bind the addresses. Raises ConnectError.
 
-        Raises ConnectError.
+        `internal` says whether other workers send requests.
         """
         settings = config.rest
         self._config = config

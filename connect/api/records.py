@@ -29,8 +29,8 @@ class SourceRecord:
 
     `timestamp_ms` is in milliseconds since the epoch; if it is None, the producer sets the current time. If `partition`
     is None, the hash of the key chooses the partition. A value without a schema is plain Python data. `source_offset`
-    is the position after this record: a restarted task continues there. It is committed only when all records of the
-    same batch with the same partition and offset have been produced.
+    is the position after this record: a restarted task continues there. The offset is committed only when all records
+    of the batch that have the same source partition and offset have been produced.
     """
 
     source_partition: SourcePartition | None = None

@@ -40,7 +40,7 @@ class SourceTask(ABC):
 
     Every method may be `async def`, or plain `def`: plain methods run in a thread that belongs to this task. Methods of
     one task never run at the same time, with two exceptions: `stop` may be called while a plain `poll` waits, and
-    `commit_record` and `commit` while an `async def poll` waits.
+    `commit_record` and `commit` may be called while an `async def poll` waits.
 
     The worker sets `context`, then calls `start` once, `poll` repeatedly, and `stop` once.
     """

@@ -45,7 +45,7 @@ class Password:
 
 
 def parse(name: str, value: object, kind: Type) -> Any:
-    """Return the value of the setting `name` in its type: bool, str, int, float, list of str, a class or Password.
+    """Convert the value of the setting `name` to its type: bool, str, int, float, list of str, a class or Password.
 
     None stays None. Raises ConfigValueError for an invalid value.
     """

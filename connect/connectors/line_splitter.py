@@ -14,7 +14,7 @@ class LongLineError(Exception):
 
 
 class LineSplitter:
-    """Splits data into lines, which end with \\n, \\r\\n or \\r. The parts of a line are joined once, at its end."""
+    """Splits data into lines, which end with \\n, \\r\\n or \\r. A line's parts are joined once it is complete."""
 
     def __init__(self, max_line_bytes: int) -> None:
         self._max = max_line_bytes

@@ -48,7 +48,7 @@ def dumps(value: Any) -> bytes:
 
 
 def loads(data: bytes) -> Any:
-    """Parse JSON. Raises DataError, with the position, for invalid JSON."""
+    """Parse JSON. Raises DataError, which names the position, for invalid JSON."""
     try:
         return json.loads(data)
     except RecursionError:
@@ -61,7 +61,7 @@ def loads_exact(data: bytes) -> Any:
     """Parse JSON without losing digits: a number becomes a Decimal if a float would change its value.
 
     Raises DataError for invalid JSON, for NaN and infinities, and for a number that has more than 4300 digits when
-    written out, which is Python's limit for integers, too.
+    written out (Python's own limit for integers).
     """
     try:
         return json.loads(data, parse_float=_exact, parse_constant=_no_number)

@@ -96,7 +96,7 @@ def decode(schema: Schema, value: Any) -> Any:
 
 
 def unscaled_value(schema: Schema, value: decimal.Decimal) -> int:
-    """Return a decimal as an integer without its decimal point. Raises DataError if its scale is not the schema's."""
+    """Return a decimal as an integer without its decimal point. Raises DataError if the scale is not the schema's."""
     sign, digits, exponent = value.as_tuple()
     scale = scale_of(schema)
     if not isinstance(exponent, int) or -exponent != scale:

@@ -47,7 +47,7 @@ class Struct:
         return f"Struct({', '.join(shown)})"
 
     def check(self, where: str = "struct") -> None:
-        """Raise DataError, naming the field, if a value is missing or does not fit its schema."""
+        """Raise DataError, which names the field, if a value is missing or does not fit its schema."""
         for each in self.schema.fields:
             check(each.schema, self.values[each.index], f"{where}.{each.name}")
 

@@ -1,7 +1,7 @@
 """Encodes and decodes the data that workers exchange through the group coordinator.
 
-The bytes are those of Kafka Connect 4.1, so that a group may mix Java workers with oncelog's. The coordinator chooses a
-protocol that all members support: `sessioned` (v2), `compatible` (v1) or `default` (v0, eager).
+The bytes are those of Kafka Connect 4.1, so that a group may contain both Java workers and oncelog's. The coordinator
+chooses a protocol that all members support: `sessioned` (v2), `compatible` (v1) or `default` (v0, eager).
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ _TaskConfigs = list[dict[str, str | None] | None] | None
 
 
 def _task_configs(body: bytes) -> _TaskConfigs:
-    """Parse the task settings in a request, with numbers and booleans as text. Raises ConnectError."""
+    """Parse the task settings in a request; numbers and booleans become text. Raises ConnectError."""
     try:
         configs = json.loads(body, parse_int=str, parse_float=str, parse_constant=_not_json)
     except (ValueError, RecursionError) as error:

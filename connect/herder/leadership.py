@@ -1,7 +1,7 @@
 """`Leadership`: knows the leader of the group, and writes to the config topic while this worker is the leader.
 
 The leader writes in transactions, with one transactional id for the whole group (KIP-618). After a new leader has
-claimed this id, writes of the former leader fail. A leader that was fenced claims the id again.
+claimed this id, writes by the former leader fail. A leader that was fenced claims the id again.
 """
 
 from __future__ import annotations

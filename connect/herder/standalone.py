@@ -69,7 +69,10 @@ class StandaloneHerder(BaseHerder):
 
     @asynccontextmanager
     async def _change(self) -> AsyncIterator[None]:
-        """Run the block after all earlier changes. Raises NotReadyError if the worker stops before the block ends."""
+        """Run the `with` block after all earlier changes.
+
+        Raises NotReadyError if the worker stops before the block ends.
+        """
         async with self._lock:
             if self._stopped:
                 raise NotReadyError("Worker is shutting down")

@@ -174,7 +174,7 @@ class Connection:
             await self._writer.drain()
 
     async def _linger(self) -> None:
-        """Discard the rest of a body, because closing the connection too early could destroy the response on its way.
+        """Discard the rest of a body, because closing the connection too early could destroy the response.
 
         The client sees the end of the connection immediately, unless TLS prevents this.
         """

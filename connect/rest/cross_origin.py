@@ -19,7 +19,8 @@ _MAX_AGE_S: Final = 60
 def cross_origin(origins: Sequence[re.Pattern[str]], methods: Sequence[str]) -> Middleware:
     """Return the middleware that adds the CORS headers for the origins that match one of the patterns.
 
-    Other requests are answered without these headers, so that browsers hide the responses from their pages.
+    Requests from other origins are answered without these headers, so that browsers hide the responses from the pages
+    of these origins.
     """
 
     async def with_headers(request: Request, handler: Handler) -> Response:

@@ -131,7 +131,7 @@ class DistributedConfig(WorkerConfig):
 
     @property
     def unknown(self) -> list[str]:
-        """The given names that are not settings of the worker, its clients, its converters or its internal topics."""
+        """The names of given settings that the worker, its clients, converters and internal topics do not have."""
         prefixes = (CONFIG_STORAGE, OFFSET_STORAGE, STATUS_STORAGE)
         return [name for name in super().unknown if not name.startswith(prefixes)]
 

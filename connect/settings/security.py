@@ -57,7 +57,7 @@ def refuse_of_worker(settings: Mapping[str, str]) -> None:
 
 
 def refused_overrides(settings: Mapping[str, str]) -> dict[str, ConfigValueError]:
-    """Return an error for each unsupported security setting among a connector's client overrides, by name."""
+    """Return, by name, an error for each unsupported security setting among a connector's client overrides."""
     return {error.name: error for error in _of_clients(settings, _OVERRIDES)}
 
 

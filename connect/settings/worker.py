@@ -184,7 +184,7 @@ class WorkerConfig:
 
     @property
     def unknown(self) -> list[str]:
-        """The given names that are not settings of the worker, its clients or its converters."""
+        """The names of given settings that the worker, its clients and its converters do not have."""
         known = {*self.table.keys, *ProducerConfig.rows, *ConsumerConfig.rows}
         known |= {"ssl.client.auth"} | self.providers.known
         prefixes = (*_CLIENT_PREFIXES, *HTTPS_PREFIXES, "key.converter.", "value.converter.", "header.converter.")

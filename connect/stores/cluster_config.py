@@ -93,7 +93,7 @@ class ClusterConfigState:
 
     `offset` is the offset after the last record that the snapshot includes. `outdated` contains the connectors whose
     last settings record follows the last commit record of their tasks. Once compaction has removed the earlier settings
-    record, a worker that starts takes such tasks for those of a deleted connector (KAFKA-16838, KAFKA-17719).
+    record, a worker that starts mistakes such tasks for tasks of a deleted connector (KAFKA-16838, KAFKA-17719).
     """
 
     offset: int = -1

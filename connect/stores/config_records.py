@@ -71,7 +71,7 @@ def connector_config(connector: str, config: Mapping[str, str | None] | None) ->
 
 
 def task_config(task: ConnectorTaskId, config: Mapping[str, str | None]) -> Record:
-    """Return the record of a task's settings. They take effect at the next commit record."""
+    """Return the record of a task's settings. They take effect with the next commit record."""
     return f"{TASK}{task}".encode(), _properties(config)
 
 

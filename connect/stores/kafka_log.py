@@ -135,7 +135,7 @@ class KafkaLog:
             await self._opened.aclose()
 
     async def read_to_end(self, timeout_s: float | None = None) -> None:
-        """Wait until all records that the topic holds now are applied, and its open transactions have ended.
+        """Wait until all records that the topic holds now are applied, and until its open transactions have ended.
 
         Raises TimeoutError after `timeout_s` seconds, ConnectError if the log is not started or was stopped, KafkaError
         if the cluster refuses to send the records, and the error of a record that could not be applied, which ends the
@@ -286,5 +286,5 @@ class KafkaLog:
 
 
 def _with(client: Mapping[str, Any], needed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a client's settings, in which `needed` replaces the client's own, whatever their spelling."""
+    """Return a client's settings, overridden by those in `needed`, however the client spells the names."""
     return {name: value for name, value in client.items() if name.replace("_", ".") not in needed} | dict(needed)

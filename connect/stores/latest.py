@@ -1,7 +1,7 @@
 """`LatestRecords`: finds the last record of a key whose records are in several partitions.
 
-This happens after partitions were added to a topic: a key may then belong to a different partition, and only the
-timestamps order the records of two partitions.
+A key may have records in several partitions after partitions were added to a topic, because it may then belong to a
+different partition. Only timestamps order the records of two partitions.
 """
 
 from __future__ import annotations

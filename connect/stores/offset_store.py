@@ -1,8 +1,8 @@
 """`OffsetStore`: the committed offsets, by connector and source partition.
 
 The keys of the records are bytes, and the names of a source partition can be written in several orders: a task writes
-them in the order of its mapping, a Java worker writes a user's partition in HashMap order. A task's read uses the exact
-key, or else another key of the same partition. Writes and deletions by a user apply to all keys of the partition.
+them in the order of its mapping, and a Java worker writes a user's partition in HashMap order. A task's read uses the
+exact key, or else another key of the same partition. Writes and deletions by a user apply to all keys of the partition.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ FLUSH_S: Final = 5.0
 class _Write(NamedTuple):
     """A record to write. For a safe write, `safe` is the connector or task and its status; otherwise, it is None.
 
-    `counted` says whether the write counts towards _QUEUE. Writes of topics in use do not, because they are reported
-    from callbacks, which cannot wait; each topic is queued once.
+    `counted` says whether the write counts towards _QUEUE. Writes of topics in use do not count, because topics are
+    reported from callbacks, which cannot wait. Each topic is queued once.
     """
 
     record: Record

@@ -31,7 +31,7 @@ class TopicLog(Protocol):
         """Stop reading."""
 
     async def read_to_end(self, timeout_s: float | None = None) -> None:
-        """Wait until all records that the topic holds now are applied, and its open transactions have ended.
+        """Wait until all records that the topic holds now are applied, and until its open transactions have ended.
 
         Raises TimeoutError after `timeout_s` seconds; None means no limit.
         """

@@ -85,7 +85,7 @@ class PendingOffsets:
         self._values[key] = offset
 
     def withdraw(self, partition: SourcePartition | None, offset: SourceOffset | None) -> None:
-        """Go back to a partition's previous offset if its newest is `offset`, the offset of a record that was not sent.
+        """Go back to a partition's previous offset if the newest is `offset`, the offset of a record that was not sent.
 
         Raises DataError for a partition that cannot be stored.
         """

@@ -1,6 +1,6 @@
 """`Pipeline`: turns a source record into the bytes to produce, or into None if a transform drops the record.
 
-A stage that fails with a RetriableError is repeated within errors.retry.timeout. After that, errors.tolerance decides
+A stage that fails with a RetriableError is retried within errors.retry.timeout. After that, errors.tolerance decides
 whether the record is skipped or the task fails.
 """
 

@@ -124,7 +124,7 @@ def _retyped(schema: Schema, kind: SchemaType) -> Schema:
 
 
 def _whole_schema(schema: Schema, kind: SchemaType) -> Schema:
-    """Return the schema of a whole value that is cast. It keeps its name, unless this is the name of a logical type."""
+    """Return the schema of a whole value that is cast. It keeps its name unless the name is a logical type's."""
     cast = _retyped(schema, kind)
     if python_type(schema.name) is not None:
         return cast

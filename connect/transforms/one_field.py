@@ -32,7 +32,7 @@ class ExtractField(PartTransformation):
         )  # fmt: skip
 
     def configure(self, config: Any) -> None:
-        """Apply the settings. Raises ConfigValueError for a path that is not complete."""
+        """Apply the settings. Raises ConfigValueError for an incomplete path."""
         super().configure(config)
         self._path = field_path(self.settings["field"], self.settings["field.syntax.version"])
 

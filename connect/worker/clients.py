@@ -31,9 +31,9 @@ def client_settings(worker: WorkerConfig, connector: ConnectorConfig, kind: str)
 async def writes_to_workers_cluster(worker: WorkerConfig, connector: ConnectorConfig) -> bool:
     """Return whether a connector's producer writes to the cluster that has the worker's topics.
 
-    Addresses other than the worker's bootstrap.servers may belong to the same cluster, such as those of another
-    listener. Then the cluster ids decide; brokers that report no id are treated as another cluster. Raises KafkaError
-    if the brokers do not respond.
+    Addresses that differ from the worker's bootstrap.servers, such as those of another listener, may belong to the same
+    cluster. Then the cluster ids decide; brokers that report no id are treated as another cluster. Raises KafkaError if
+    the brokers do not respond.
     """
     if _addresses(client_settings(worker, connector, "producer")) == set(worker[_SERVERS]):
         return True
@@ -44,8 +44,8 @@ async def writes_to_workers_cluster(worker: WorkerConfig, connector: ConnectorCo
 async def require_one_cluster(worker: WorkerConfig, connector: ConnectorConfig, kinds: Iterable[str]) -> None:
     """Raise ConnectError unless the clients of these kinds are in the cluster of the connector's producer.
 
-    Clients with other bootstrap.servers than the producer are in its cluster if the brokers report the same cluster id.
-    Raises KafkaError if the brokers do not respond.
+    A client whose bootstrap.servers differ from the producer's is in the producer's cluster if the brokers report the
+    same cluster id. Raises KafkaError if the brokers do not respond.
     """
     producer, expected = client_settings(worker, connector, "producer"), None
     for kind in kinds:

@@ -1,8 +1,8 @@
 """`OffsetCopies`: copies the offsets of connectors that have their own offsets topic to the worker's topic (KIP-618).
 
-A connector that goes back to the worker's topic continues from the copies. They are made in the background and repeated
-until they succeed; a newer offset replaces an older offset that still waits. A record is dropped only if the
-cluster refuses the record itself, for example because it is too large.
+A connector that goes back to the worker's topic continues from the copies. The copies are made in the background, and
+each is repeated until it succeeds. A newer offset replaces an older offset that still waits. A copy is dropped only if
+the cluster refuses the record itself, for example because it is too large.
 """
 
 from __future__ import annotations

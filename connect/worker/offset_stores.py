@@ -63,9 +63,9 @@ class OffsetStores:
     async def own_topic(self, settings: ConnectorConfig) -> str | None:
         """Return the name of a connector's own offsets topic, or None if the connector uses the worker's topic.
 
-        With exactly-once, a connector that writes to another cluster has its own topic there, because a transaction
-        cannot span clusters. The topic has the name of the worker's topic, unless the settings give another name.
-        Raises KafkaError if the topic's cluster cannot be determined.
+        With exactly-once delivery, a connector that writes to another cluster has its own topic there, because a
+        transaction cannot span clusters. The topic has the name of the worker's topic, unless the settings give another
+        name. Raises KafkaError if the topic's cluster cannot be determined.
         """
         worker: str | None = self._config["offset.storage.topic"]
         topic: str | None = settings["offsets.storage.topic"] or (worker if self._config.exactly_once else None)
@@ -84,9 +84,9 @@ class OffsetStores:
     ) -> None:
         """Write offsets of a connector that has no tasks, and wait until all its stores have read them.
 
-        If `transactional` has the settings of a producer, the offsets in the connector's first store are written in
-        one transaction. Deletions reach the worker's topic before the connector's own topic (KAFKA-15018): a failure
-        in between must not leave an old offset in the worker's topic only, where a task would find it.
+        If `transactional` has the settings of a producer, the offsets in the connector's first store are written in one
+        transaction. Deletions reach the worker's topic before the connector's own topic (KAFKA-15018): a failure in
+        between must not leave an old offset only in the worker's topic, where a task would find it.
         """
         listed = list(offsets)
         stores = await self.of(name, settings)

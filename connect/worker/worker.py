@@ -126,7 +126,7 @@ class Worker:
         return list(self._connectors)
 
     async def task_configs(self, name: str) -> list[dict[str, str]]:
-        """Return the settings of a connector's tasks in the form for the config topic. Raises ConnectError."""
+        """Return the settings of a connector's tasks as the config topic stores them. Raises ConnectError."""
         runner = self._connectors[name]
         config = ConnectorConfig(self.table, runner.config)
         limit = config["tasks.max"]
@@ -159,7 +159,7 @@ class Worker:
     ) -> None:
         """Write offsets of a connector that has no tasks.
 
-        With exactly-once, the write fences the connector's first task.
+        With exactly-once delivery, the write fences the connector's first task.
         """
         settings = ConnectorConfig(self.table, self.resolved(config))
         first = ConnectorTaskId(name, 0)
@@ -291,7 +291,7 @@ class Worker:
     async def fence_listed_tasks(self, connector: str, config: Mapping[str, str]) -> None:
         """Fence the producers of all tasks of a connector, as far as the cluster knows them. Raises ConnectError.
 
-        The cluster lists these producers by their transactional ids, so it does not matter which worker has run them.
+        The cluster lists these producers by their transactional ids, so it does not matter which worker ran the tasks.
         """
         prefix = transactional_id(self.config["group.id"], ConnectorTaskId(connector, 0)).removesuffix("0")
         settings = ConnectorConfig(self.table, self.resolved(config))

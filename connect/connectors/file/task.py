@@ -85,7 +85,7 @@ class FileStreamSourceTask(SourceTask):
         self._calls.close(self._close)
 
     def _read(self) -> list[bytes]:
-        """Return the next complete lines; none if the file is missing or ends before the end of a line."""
+        """Return the next complete lines; none if the file is missing or has no further complete line."""
         if self._file is None:
             self._open()
         lines: list[bytes] = []

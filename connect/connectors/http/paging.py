@@ -1,4 +1,4 @@
-"""Determines the next request, and the source offset after each record, with one class per kind of pagination.
+"""Determines the next request, and the source offset after each record. Each kind of pagination has its own class.
 
 Offsets count records within a page, so that a task can continue after any record. The last page may grow at its end,
 and new pages may follow it, but records that were read must stay in place.
@@ -134,7 +134,7 @@ class CursorPages(Pages):
 
 
 class NumberedPages(Pages):
-    """Pages with numbers, where only a full page has a next page. The offset is {"page", "records"}."""
+    """Numbered pages. Only a full page has a next page. The offset is {"page", "records"}."""
 
     def url(self) -> str:
         """Return the URL of the page."""
@@ -149,9 +149,7 @@ class NumberedPages(Pages):
 
 
 class CountedRecords:
-    """Records that are requested by their position, the number of records before them. The offset is {"offset": number
-    of records read}.
-    """
+    """Records that are requested by position. The offset is {"offset": position}, the number of records read."""
 
     def __init__(self, settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> None:
         self._template: str = settings["url"]

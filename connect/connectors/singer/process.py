@@ -69,7 +69,7 @@ class Tap:
         return f"exit code {code}: {' | '.join(self._tail) or 'no message'}" if code else None
 
     async def stop(self) -> None:
-        """End the process with SIGTERM, then SIGKILL, and remove its files."""
+        """End the process with SIGTERM, then SIGKILL, and remove the temporary files."""
         process = self._process
         try:
             if process is not None:

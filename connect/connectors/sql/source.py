@@ -56,7 +56,7 @@ class Source:
     def rows(
         self, connection: sa.Connection, after: Sequence[Any] | None, before: Any, limit: int, *, equal: bool = False
     ) -> list[Row]:
-        """Return up to `limit` rows in order: those with a position after `after` or, if `equal`, those at it.
+        """Return, in order, up to `limit` rows whose position is after `after` or, with `equal`, is exactly `after`.
 
         In the modes with a timestamp, rows must also meet the condition `before`. With `null_timestamps`, their
         timestamp must be null instead.

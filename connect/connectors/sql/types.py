@@ -240,7 +240,7 @@ class RowType:
         self._schema = self._struct()
 
     def struct(self, row: Mapping[str, Any]) -> Struct:
-        """Return a row as a struct. Raises ConnectError, naming the column, for a value of another type."""
+        """Return a row as a struct. Raises ConnectError, which names the column, for a value of another type."""
         if self._open:
             self._learn(row)
         result = Struct(self._schema)
