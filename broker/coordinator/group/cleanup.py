@@ -182,18 +182,8 @@ class GroupCleanup:
     # ---- removal with the topic
 
     def topics_deleted(self, topics: Iterable[str]) -> Awaitable[None] | None:
-        """Remove the offsets of deleted topics, as `DeletedTopics.deleted` describes, and drop the claims durably.
-
-        A claim contains no topic id. If its drop were lost with the power, it would apply to a new topic of that name.
-        """
-        removed = self.deleted_topics.deleted(topics, len(self._membership.groups))
-        return removed if removed is None and not self._unsettled else self._dropped_durably(removed)
-
-    async def _dropped_durably(self, removed: Awaitable[None] | None) -> None:
-        if removed is not None:
-            await removed
-        for dropping in list(self._unsettled.values()):
-            await asyncio.shield(dropping)
+        """Remove the offsets of deleted topics, as `DeletedTopics.deleted` describes."""
+        return self.deleted_topics.deleted(topics, len(self._membership.groups))
 
     # ---- expiry
 

@@ -202,22 +202,6 @@ async def test_deleting_is_answered_when_the_claims_are_durably_gone() -> None:
 
 
 @in_virtual_time
-async def test_topic_is_deleted_when_the_claims_on_it_are_durably_gone() -> None:
-    """Otherwise, a claim could outlive a loss of power and refuse commits on a new topic of the same name."""
-    async with GroupAwareWorld() as world:
-        await world.init("a", 3, P0)
-        world.log.disk.flush_on_ask = False
-        rest = world.world.coordinator.on_topics_deleted([P0[0]])
-        assert rest is not None
-        deleted = asyncio.ensure_future(rest)
-        await asyncio.sleep(0.01)
-        assert not deleted.done()
-        world.log.disk.flush()
-        await deleted
-        assert world.world.coordinator.on_topics_deleted([P0[0]]) is None
-
-
-@in_virtual_time
 async def test_a_group_whose_claims_cannot_be_dropped_is_not_deleted() -> None:
     async with GroupAwareWorld() as world:
         await world.init("a", 3, P0)
