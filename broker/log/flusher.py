@@ -126,16 +126,18 @@ class FlushTask:
 
         If the descriptor pool has synced a file and found no space, writes to the file raise this error until fdatasync
         has reported it. So a lack of space is raised only after all files have been synced: the flush that writes their
-        bytes again could not write to the others otherwise. Every other error is raised at once.
+        bytes again could not write to the others otherwise. Every other error is raised at once, but a lack of
+        descriptors does not hide a lack of space, because the sync that is repeated for it would lose these bytes.
         """
         lack: OSError | None = None
         for file in self.files:
             try:
                 file.fdatasync()
             except OSError as error:
-                if error.errno not in NO_SPACE:
+                if error.errno in NO_SPACE:
+                    lack = lack or error
+                elif lack is None or error.errno not in OUT_OF_DESCRIPTORS:
                     raise
-                lack = lack or error
         if lack is not None:
             raise lack
 

@@ -27,7 +27,7 @@ from oncelog.broker.system.ports import RealFileSystem, SystemClock, SystemRando
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
-from support.journals import after_power_failed, failing
+from support.journals import after_power_failed, all_of, failing
 from support.logs import NOW, CountingIds, at_once, batch, flip, new_manager, settle, values, values_of
 
 CONFIG = LogConfig()
@@ -590,6 +590,28 @@ async def test_a_stop_saves_the_records_of_all_segments_whose_syncs_found_no_spa
     manager = new_manager(fs)
     manager.open()
     assert [values(log.batches()) for log in manager.logs()] == [["v0", "v1", "v2"]]
+    manager.abandon()
+
+
+async def test_a_lack_of_descriptors_does_not_hide_that_a_sync_found_no_space(
+    fs: FaultyFileSystem, manager: LogManager
+) -> None:
+    """The system reports a failed sync only once, so its bytes must be written again."""
+    log = manager.create("t", 0, LogConfig(durability="os"))
+    await settle(manager)
+    fs.before = all_of(
+        failing("fdatasync", "/t-0/00000000000000000000.log", errno.ENOSPC),
+        failing("fdatasync", "/t-0/00000000000000000001.log", errno.EMFILE),
+    )
+    log.append(batch("a"))
+    log.roll()
+    log.append(batch("b"))
+    waiting = log.synced(2)
+    assert waiting is not None
+    async with asyncio.timeout(60):
+        await asyncio.shield(waiting)
+    manager = after_power_failed(fs, manager)
+    assert [values(log.batches()) for log in manager.logs()] == [["a", "b"]]
     manager.abandon()
 
 
