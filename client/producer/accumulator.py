@@ -261,16 +261,21 @@ class RecordAccumulator:
         return delivery
 
     def place(
-        self, topic: TopicQueues, choose: Callable[[TopicQueues, bytes | None, int | None], int]
-    ) -> KafkaError | None:
+        self,
+        topic: TopicQueues,
+        choose: Callable[[TopicQueues, bytes | None, int | None], int],
+        on_failure: Callable[[KafkaError], None],
+    ) -> None:
         """Append the records that waited for the topic's partitions, in order, even if no memory is free.
 
-        Returns the first failure of a record that could not be appended, or None.
+        If records cannot be appended, call `on_failure` with the failure of the first. If the program's partitioner raises
+        SystemExit or KeyboardInterrupt, its record fails, the others are appended, and the exception is raised then.
         """
         unplaced, topic.unplaced = topic.unplaced, None
         if unplaced is None:
-            return None
+            return
         first: KafkaError | None = None
+        exit: BaseException | None = None
         self._free += unplaced.reserved
         for delivery, record in zip(unplaced.deliveries, unplaced.records, strict=True):
             try:
@@ -279,7 +284,9 @@ class RecordAccumulator:
                     topic, partition, record.timestamp, record.key, record.value, record.headers, forced=True
                 )
                 assert placed is not None
-            except Exception as error:  # including one of the program's partitioner
+            except BaseException as error:  # including one of the program's partitioner
+                if not isinstance(error, Exception):
+                    exit = error
                 failure = error if isinstance(error, KafkaError) else _unplaceable(topic.name, error)
                 first = first or failure
                 failed = Unplaced()
@@ -289,7 +296,10 @@ class RecordAccumulator:
             delivery.place(placed)
         unplaced.finish()
         self._free_room()
-        return first
+        if first is not None:
+            on_failure(first)
+        if exit is not None:
+            raise exit
 
     def drop_unplaced(self, topic: TopicQueues, error: KafkaError) -> bool:
         """Fail the records that wait for the topic's partitions. Return whether there were any."""
@@ -541,7 +551,7 @@ class RecordAccumulator:
         self._wake()
 
 
-def _unplaceable(topic: str, error: Exception) -> KafkaError:
+def _unplaceable(topic: str, error: BaseException) -> KafkaError:
     failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no partition of topic {topic!r} could be chosen: {error!r}")
     failure.__cause__ = error
     return failure

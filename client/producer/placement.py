@@ -268,11 +268,11 @@ class RecordPlacement:
             if self._accumulator.drop_unplaced(queues, failure):  # not after an abort, which has dropped the records
                 self._failed(failure)
             return failure
-        self._failed(self._accumulator.place(queues, self._choose))
+        self._accumulator.place(queues, self._choose, self._failed)
         return None
 
-    def _failed(self, failure: KafkaError | None) -> None:
-        if failure is not None and self.transactions is not None:
+    def _failed(self, failure: KafkaError) -> None:
+        if self.transactions is not None:
             self.transactions.manager.batch_failed(failure.code, failure.message)
 
     def on_metadata(self, metadata: ClusterMetadata) -> None:

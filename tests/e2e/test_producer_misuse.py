@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import pytest
@@ -115,6 +115,43 @@ async def test_a_partitioner_that_fails_fails_its_record_alone(bootstrap: str, f
         assert (await held[2]).offset == 0
         with pytest.raises(LookupError):
             producer.send(topic, b"", key=b"raise")
+
+
+def test_a_transaction_whose_partitioner_exits_cannot_commit_without_the_record() -> None:
+    """The records wait for the partitions of their topic, and the event loop goes on after SystemExit."""
+
+    def choose(topic: str, key: bytes | None, count: int) -> int:
+        if key == b"exit":
+            raise SystemExit("once")
+        return 0
+
+    async def send() -> None:
+        async with (
+            asyncio.timeout(WAIT_S),
+            Broker() as broker,
+            Producer(bootstrap_servers=broker.address, transactional_id="t", partitioner_class=choose) as producer,
+        ):
+            await producer.init_transactions()
+            await producer.begin_transaction()
+            held = [producer.send("topic", key, key=key) for key in (b"first", b"exit", b"last")]
+            for delivery in held[1:]:
+                with pytest.raises(KafkaError, match=r"no partition of topic 'topic' could be chosen: SystemExit"):
+                    await delivery
+            with pytest.raises(KafkaError, match="abort"):
+                await producer.commit_transaction()
+            await producer.abort_transaction()
+
+    loop = asyncio.new_event_loop()
+    exits = 0
+    with closing(loop):
+        sending = loop.create_task(send())
+        while not sending.done():
+            try:
+                loop.run_until_complete(sending)
+            except SystemExit:
+                exits += 1
+    sending.result()
+    assert exits == 1
 
 
 @pytest.mark.parametrize("kind", ["send", "enqueue"])
