@@ -2,7 +2,7 @@
 
 `oncelog.sync` has the same clients with blocking methods.
 
-The names below are loaded when they are first used (PEP 562): importing the client does not import the broker.
+The names below are loaded when they are first used (PEP 562), so importing the client does not import the broker.
 """
 
 from __future__ import annotations
@@ -348,7 +348,7 @@ _HOMES: Final = {
     "WorkerDiedError": "client.processor",
     "WorkerProcesses": "client.processor",
 }
-"""The module of each public name; those that are not here are errors."""
+"""The module of each public name. Names that are not listed are exceptions in `client.errors`."""
 
 __version__ = VERSION
 

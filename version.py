@@ -1,4 +1,4 @@
-"""The version of the package: the only place that has it. pyproject.toml reads it from here."""
+"""The version of the package. Only this file defines it, and pyproject.toml reads it from here."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Make certificates for development and tests: an authority, and certificates that it signs (RFC 5280).
 
-Keys are on the elliptic curve P-256, in the format PKCS #8, which Java reads, too. Needs `cryptography`, which
+Keys are on the elliptic curve P-256, in the format PKCS #8, which Java can also read. Needs `cryptography`, which
 `oncelog[security]` installs.
 """
 
@@ -25,7 +25,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_DAYS: Final = 3650
 CERTIFICATE_DAYS: Final = 825
-"""Days for which a certificate is valid: the most that all clients accept."""
+"""Days for which a certificate is valid: the highest number that all clients accept."""
 
 _HOST_NAME: Final = re.compile(
     r"(?:\*\.)?(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*"

@@ -1,8 +1,8 @@
 """Turn the subject of a certificate into a principal's name, by Kafka's rules (`ssl.principal.mapping.rules`, KIP-371).
 
 The name of a subject is the string that Java writes for it (RFC 2253), for example `CN=alice,OU=billing,O=Acme,C=DE`.
-Rules shorten it. Each is `RULE:pattern/replacement/`, with L or U at the end for lower or upper case, or `DEFAULT` for
-the whole name. The first rule whose pattern matches the whole name applies.
+Rules shorten this name. A rule is `RULE:pattern/replacement/`, with L or U at the end for lower or upper case, or it is
+`DEFAULT`, which keeps the whole name. The first rule whose pattern matches the whole name applies.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class PrincipalRules:
             position = found.end()
 
     def apply(self, name: str) -> str | None:
-        """Return the principal's name for the name of a subject, or None if no rule matches."""
+        """Return the name of the principal that the subject named `name` has, or None if no rule matches."""
         for pattern, replacement, case in self._rules:
             if pattern is None:
                 return name

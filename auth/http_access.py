@@ -1,7 +1,7 @@
 """`HttpAccess`: decides which clients of an HTTP server are admitted, by their `Authorization` header.
 
-A client sends the name and password of a user in a file (Basic, RFC 7617), or a token from another file (Bearer, RFC
-6750). Each file is read again when it changes.
+A client sends a user's name and password (Basic, RFC 7617) or a token (Bearer, RFC 6750). The users are in one file,
+and the tokens in another. Each file is read again when it changes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Read Java's old key store format JKS, which keytool wrote by default before Java 9.
 
 No maintained Python library reads this format. A file has a header, entries, and a digest of the password, the header
-and the entries. An entry is a trusted certificate, or a private key with its certificate chain. The key is encrypted
-with a key stream made of SHA-1 digests of the key's password. This is weak protection. `keytool -importkeystore`
+and the entries. An entry is a trusted certificate, or a private key with its certificate chain. The private key is
+encrypted with a key stream made of SHA-1 digests of its password, which is weak protection. `keytool -importkeystore`
 converts such a file to PKCS #12.
 """
 
@@ -62,7 +62,7 @@ def read_jks(content: bytes, password: str, key_password: str = "", *, keys: boo
     reader = _Reader(body, 4)
     version, count = reader.number(">I"), reader.number(">I")
     if version not in (1, 2):
-        raise JksError(f"its version is {version}. Versions 1 and 2 are known")
+        raise JksError(f"its version is {version}. Only versions 1 and 2 are supported")
     store = JksStore()
     for _ in range(count):
         kind = reader.number(">I")
@@ -104,12 +104,12 @@ class _Reader:
 
     def certificate(self, version: int) -> bytes:
         if version == 2 and (kind := self.text()) != b"X.509":
-            raise JksError(f"it has a certificate of the type {kind!r:.50}. Only X.509 is known")
+            raise JksError(f"it has a certificate of the type {kind!r:.50}. Only X.509 is supported")
         return self.take(self.number(">I"))
 
 
 def _decrypted(encrypted: bytes, password: str) -> bytes:
-    """Return the key in an EncryptedPrivateKeyInfo (PKCS #8) that Java has encrypted with its own method."""
+    """Return the decrypted key of an EncryptedPrivateKeyInfo (PKCS #8) that Java has encrypted with its own method."""
     info = _element(encrypted, 0, _SEQUENCE)[0]
     algorithm, after = _element(info, 0, _SEQUENCE)
     if not algorithm.startswith(_PROTECTED):

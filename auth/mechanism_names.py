@@ -1,4 +1,6 @@
-"""The names of the SASL mechanisms, kept apart from their code, which imports cryptographic libraries."""
+"""The names of the SASL mechanisms. They are not in the modules that implement the mechanisms, because those import
+cryptographic libraries.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`PasswordHash`: the salted hash of a password, and its text form.
 
-The hash is a SCRAM credential. Its text has the form that PostgreSQL stores in `pg_authid`, so other tools can make it,
-too::
+The hash is a SCRAM credential. Its text has the form that PostgreSQL stores in `pg_authid`, so other tools can also
+make it::
 
     SCRAM-SHA-256$4096:<salt>$<StoredKey>:<ServerKey>
 """

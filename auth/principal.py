@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An identity in Kafka's form: its `kind`, which is `User` for clients, and its name."""
+    """An identity in Kafka's form. It has a `kind`, which is `User` for clients, and a name."""
 
     kind: str
     name: str

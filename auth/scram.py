@@ -1,4 +1,4 @@
-"""SCRAM: prove the knowledge of a password without sending it (RFC 5802, RFC 7677), for client and broker.
+"""SCRAM, for client and broker: the client proves that it knows a password without sending it (RFC 5802, RFC 7677).
 
 A `ScramClient` and a `ScramServer` exchange four messages. They have no sockets, and do not look up credentials:
 between the first two messages, the caller passes the user's credential to the server.
@@ -8,8 +8,8 @@ between the first two messages, the caller passes the user's credential to the s
                              c=biws,r=nonce+more,p=proof          server.finish(…) checks the proof
     client.finish(…)         v=signature
 
-User names and passwords are used as their bytes in UTF-8. As in Apache Kafka (ScramFormatter.normalize), SASLprep is
-not applied, so characters that look alike are different. There is no channel binding.
+User names and passwords are used as they are, encoded in UTF-8. As in Apache Kafka (ScramFormatter.normalize), SASLprep
+is not applied, so characters that look alike are different. There is no channel binding.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ SCRAM_MECHANISMS: Final[Mapping[str, ScramMechanism]] = {
 class ScramCredential:
     """What a broker stores instead of a password.
 
-    The password cannot be computed from the credential, but the credential makes it possible to guess a weak password.
+    The password cannot be computed from the credential. But with the credential, an attacker can check guesses of a
+    weak password.
     """
 
     salt: bytes = field(repr=False)
@@ -143,8 +144,8 @@ NO_CREDENTIALS: Final[Mapping[int, int]] = {}
 class ScramDecoys:
     """Credentials for users that do not exist, so that a challenge does not reveal which users exist.
 
-    A user's decoy stays the same for the life of the process, as long as the cluster's credentials have the same
-    numbers of iterations. No password matches it.
+    A user's decoy stays the same until the process ends or the numbers of iterations of the cluster's credentials
+    change. No password matches a decoy.
     """
 
     __slots__ = ("_secret",)
@@ -157,8 +158,8 @@ class ScramDecoys:
     ) -> ScramCredential:
         """Return the decoy of the user `name`.
 
-        `iterations` maps each number of iterations to how many of the mechanism's credentials have it. The numbers of
-        iterations are as frequent among decoys as among the credentials; without credentials, decoys have
+        `iterations` maps each number of iterations to how many of the mechanism's credentials have it. Each number of
+        iterations is as frequent among decoys as among the credentials. If there are no credentials, decoys have
         MIN_ITERATIONS.
         """
         salt, stored_key, server_key, place = (
@@ -170,7 +171,8 @@ class ScramDecoys:
 
 
 def _at(place: bytes, iterations: Mapping[int, int]) -> int:
-    """Return the number of iterations of the credential at `place`, with the credentials sorted by that number.
+    """Return the number of iterations of the credential at `place`, if the credentials are sorted by their numbers of
+    iterations.
 
     `place` is a binary fraction: the share of the credentials that come before this one.
     """
@@ -197,7 +199,7 @@ class ScramUser(NamedTuple):
 class ScramServer:
     """The broker's side of one exchange. Call `receive`, `challenge` and `finish` once each, in this order.
 
-    `nonce` is the server's part of the nonce, printable ASCII without commas. Without it, the nonce is random.
+    `nonce` is the server's part of the nonce: printable ASCII without commas. By default, it is random.
     """
 
     def __init__(self, mechanism: ScramMechanism, *, nonce: str | None = None) -> None:
@@ -256,7 +258,7 @@ class ScramClient:
     """The client's side of one exchange. Call `first`, `respond` and `finish` once each, in this order.
 
     `extensions` are sent in the first message, for example {"tokenauth": "true"}. `nonce` is printable ASCII without
-    commas. Without it, the nonce is random.
+    commas. By default, it is random.
     """
 
     def __init__(
@@ -314,7 +316,7 @@ class ScramClient:
 
 
 def _parsed(pattern: re.Pattern[str], message: bytes, what: str) -> dict[str, str]:
-    """Return the parts of a message by the names of the pattern's groups; a part that is absent is ""."""
+    """Return the parts of a message by the names of the pattern's groups. A part that is absent is ""."""
     if len(message) > MAX_MESSAGE_BYTES:
         raise ScramError(f"{what} has {len(message)} bytes, but at most {MAX_MESSAGE_BYTES} are allowed")
     try:

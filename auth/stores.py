@@ -30,13 +30,13 @@ _JCEKS: Final = b"\xce\xce\xce\xce"
 """The first bytes of a file in the format JCEKS."""
 
 _CERTIFICATE: Final = re.compile("-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\\s]*-----END CERTIFICATE-----")
-"""A certificate in PEM. Between the certificates of a file, there may be comments, which need not be ASCII."""
+"""A certificate in PEM. A file may have comments between its certificates, even ones that are not ASCII."""
 
 _BLOCK: Final = re.compile("[ \\t]*-----BEGIN ([A-Z0-9 ]+)-----([A-Za-z0-9+/=\\s]*)-----END \\1-----")
 """A block of PEM without headers. Its base64 may be on one line, as in a file of Java properties."""
 
 _PLACE: Final = re.compile(r"\s*\(_ssl\.c:[0-9]+\)")
-"""The place in Python's C source, with which the message of a TLS error ends."""
+"""The end of a TLS error's message, which names a place in Python's C source."""
 
 _LINE: Final = 64
 """The number of characters of base64 in a line of PEM (RFC 7468)."""
@@ -51,14 +51,16 @@ class StoreError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class KeyMaterial:
-    """A private key and its certificate chain in PEM. `password` decrypts the key; "" for an unencrypted one."""
+    """A private key and its certificate chain in PEM. `password` decrypts the key. It is "" if the key is not
+    encrypted.
+    """
 
     pem: str = field(repr=False)
     password: str = field(repr=False)
 
 
 def key_from_pem(pem: str, key_password: str) -> KeyMaterial:
-    """Return the key and chain in `pem`, a private key and certificates in any order."""
+    """Return the key and chain in `pem`, which contains a private key and certificates in any order."""
     return KeyMaterial(pem, key_password)
 
 

@@ -23,8 +23,8 @@ class SuitesError(ValueError):
 def restrict(context: ssl.SSLContext, suites: Sequence[str], versions: Sequence[str]) -> None:
     """Limit a context to the `suites`, by their standard names or OpenSSL's, and to the `versions` of TLS.
 
-    Without `suites`, OpenSSL's defaults apply. If all suites belong to one version, the other version is excluded.
-    OpenSSL offers the suites of TLS 1.3 only together, so `suites` must contain all or none of them. Raises
+    Without `suites`, OpenSSL's defaults apply. If all `suites` belong to one version of TLS, the other version is
+    excluded. OpenSSL offers the suites of TLS 1.3 only together, so `suites` must contain all or none of them. Raises
     SuitesError.
     """
     allowed = {VERSIONS[version] for version in versions}

@@ -1,4 +1,4 @@
-"""Write to TLS transports in portions, so that `pause_writing` is called when the peer does not read.
+"""Writes to TLS transports in portions, so that `pause_writing` is called when the peer does not read.
 
 A TLS transport encrypts the bytes of one write immediately and passes all of them to the transport below, without
 calling `pause_writing`. If the writes are small, the TLS transport stops encrypting as soon as the transport below is
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Final
 
 PORTION: Final = 64 * 1024
-"""Maximum bytes of a write. The transport below gets about two such portions before it is full."""
+"""Maximum bytes of a write. The transport below is full after about two such portions."""
 
 
 def write_in_portions(transport: asyncio.WriteTransport, pieces: Iterable[bytes | bytearray | memoryview]) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from .parsed_file import ParsedFile
 
 MIN_CHARACTERS: Final = 16
-"""Minimum length of a token. A shorter one could be guessed, because clients may try as often as they like."""
+"""Minimum length of a token. A shorter token could be guessed, because clients may try as often as they like."""
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """A bearer token in a header (RFC 6750, section 2.1)."""
@@ -29,7 +29,9 @@ class TokenFile:
         self._digests = ParsedFile(path, lambda text: _parse_tokens(text, str(path)))
 
     def load(self) -> None:
-        """Read the file if it has changed. Blocks. Raises OSError, and ValueError that names the line."""
+        """Read the file if it has changed. Blocks. Raises OSError if it cannot be read, and ValueError, which names the
+        line, if it is invalid.
+        """
         self._digests.get()
 
     def verify(self, token: str) -> bool:

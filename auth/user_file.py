@@ -22,7 +22,9 @@ class UserFile:
         self._decoy = PasswordHash.of_password("decoy")
 
     def load(self) -> Mapping[str, PasswordHash]:
-        """Return the hash of each user's password. Blocks. Raises OSError, and ValueError that names the line."""
+        """Return the hash of each user's password. Blocks. Raises OSError if the file cannot be read, and ValueError,
+        which names the line, if it is invalid.
+        """
         return self._users.get()
 
     def verify(self, name: str, password: str) -> bool:

@@ -43,8 +43,8 @@ class WatchedFiles:
     def read_if_changed(self, report: Callable[[Exception], None]) -> bool:
         """Read the files if one of them has changed; return whether their new content is used.
 
-        If the files cannot be used, the following calls read them again, even without a further change, because
-        permissions may have changed. `report` is called with the error, once for each change.
+        If the files cannot be used, `report` is called with the error, once for each change. The following calls read
+        the files again, even without a further change, because permissions may have changed.
         """
         states = self._states()
         if states == self._used:

@@ -1,4 +1,4 @@
-"""Parses addresses of brokers in the form of bootstrap.servers, `host:port`."""
+"""Parses addresses of brokers in the form `host:port`, as bootstrap.servers contains them."""
 
 from __future__ import annotations
 

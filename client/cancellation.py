@@ -32,7 +32,7 @@ class ClosingBound:
     """The time that is left for closing a client in several steps. A cancellation in one step shortens the time for all
     others.
 
-    Run each step in a `with` block of the bound. After a cancellation at most cancel.grace.ms remain.
+    Each step runs in a `with` block of this object. After a cancellation, at most cancel.grace.ms remain.
     """
 
     def __init__(self, config: ClientConfig, timeout_s: float | None) -> None:

@@ -1,7 +1,7 @@
-"""`Closing`: one call closes a client, and calls that come while it runs wait for it and have its outcome.
+"""`Closing`: one call closes a client. Calls that come while it runs wait for it, and return or raise the same.
 
-If they returned at once, the program could end before the first call has sent the last records. `close_after` closes a
-client at the end of its `async with` block.
+If these calls returned at once, the program could end before the first call has sent the last records. `close_after`
+closes a client at the end of its `async with` block.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Closing:
         return self._under_way is not None
 
     async def run(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Close the client with `close`, as the first call."""
+        """Close the client by awaiting `close()`. Only the first call does this; later calls use `wait`."""
         self._under_way = under_way = asyncio.get_running_loop().create_future()
         outcome: KafkaError | None = None
         try:
@@ -60,9 +60,10 @@ class Closing:
 
 
 async def close_after(error: BaseException | None, closing: Awaitable[None]) -> None:
-    """Await `closing` at the end of a block that `error` ends, or no exception (None).
+    """Await `closing` at the end of a block. `error` is the exception that ends the block, or None.
 
-    With an `error`, a KafkaError of `closing` is only logged: the block raises `error`, which is more important.
+    If there is an `error`, a KafkaError of `closing` is only logged, because the block raises `error`, which is more
+    important.
     """
     try:
         await closing

@@ -151,7 +151,7 @@ class Cluster:
                 self.request_refresh()
 
     def track_only(self, topics: Iterable[str]) -> None:
-        """Include exactly these topics in refreshes from now on, and no others."""
+        """From now on, include only these topics in refreshes."""
         wanted = set(topics)
         self._tracked &= wanted
         self._track_all = False
@@ -205,7 +205,7 @@ class Cluster:
                     raise
 
     async def topic(self, name: str, timeout_s: float, *, patient: bool = True) -> TopicMetadata:
-        """Wait until the topic is known, with a leader for at least one partition; refresh as often as needed.
+        """Wait until the topic is known and at least one of its partitions has a leader. Refresh as often as needed.
 
         Raises UnknownTopicError for a topic that does not exist: after the timeout or, without `patient`, as soon as
         MISSING_TOPIC_ATTEMPTS responses have reported it as missing. Raises KafkaTimeoutError if the metadata stays
@@ -278,8 +278,8 @@ class Cluster:
         return await self.retrying(lambda: self.connection(self.any_node()), timeout_s, "reach a broker")
 
     def any_node(self) -> int:
-        """Return the id of a node: one with an open connection if possible, else one whose last attempt to connect did
-        not fail, else one of bootstrap.servers.
+        """Return the id of a node, if possible of one with an open connection. The second choice is a node to which the
+        last attempt to connect did not fail, and the third is a node of bootstrap.servers.
         """
         known = [*self.metadata.brokers]
         open_now = [node_id for node_id in known if self._connections.open_connection(node_id) is not None]
@@ -293,7 +293,8 @@ class Cluster:
     # -- coordinators
 
     async def coordinator(self, key_type: KeyType, key: str, timeout_s: float) -> int:
-        """Return the id of the node that coordinates a group or transactional id; cached until `forget_coordinator`.
+        """Return the id of the node that coordinates a group or transactional id. It is cached until
+        `forget_coordinator`.
 
         Raises KafkaTimeoutError if no coordinator is found within the timeout. Errors of FindCoordinator that a retry
         cannot correct are raised at once.
@@ -311,7 +312,7 @@ class Cluster:
         return None if known is None else known.id
 
     def forget_coordinator(self, key_type: KeyType, key: str) -> None:
-        """Look the coordinator up again at its next use, because it has moved or cannot be reached."""
+        """Forget the coordinator, which has moved or cannot be reached. It is looked up again when next needed."""
         self._coordinators.pop((key_type, key), None)
 
     async def retrying(
@@ -427,7 +428,7 @@ class Cluster:
 
     def _take(self, answer: MetadataResponse, asked: list[str] | None) -> None:
         if answer.error_code:
-            raise error_for(answer.error_code, "the broker could not answer Metadata")
+            raise error_for(answer.error_code, "the broker could not answer the Metadata request")
         self.metadata = self.metadata.updated(answer, None if asked is None else self._tracked)
         for listener in self._listeners:
             listener(self.metadata)
@@ -438,8 +439,8 @@ class Cluster:
             task.exception()  # its waiters raise the error; for a background refresh `_maintain` logs it
 
     async def _maintain(self) -> None:
-        """Refresh the metadata when requested, and every metadata.max.age.ms or every minute, whichever is shorter;
-        close idle connections.
+        """Refresh the metadata when requested, and also every metadata.max.age.ms or every minute, whichever is
+        shorter. Close idle connections.
         """
         failures = 0
         interval = self.config.metadata_max_age_ms / 1000

@@ -33,8 +33,8 @@ from .settings import ClientTable
 from .versions import GROUP_AWARE_TRANSACTION
 
 IDEMPOTENT_MAX_IN_FLIGHT: Final = 5
-"""Maximum of max.in.flight.requests.per.connection with idempotence. The broker remembers this many batches per
-producer and partition, so with more in flight, batches could be duplicated or reordered.
+"""Maximum of max.in.flight.requests.per.connection with idempotence. The broker remembers this many batches of each
+producer in a partition. If more batches were in flight, they could be duplicated or reordered.
 """
 
 _MECHANISMS: Final = (PLAIN, *SCRAM_NUMBERS, OAUTHBEARER)
@@ -218,8 +218,8 @@ class ClientConfig(ClientTable):
     )
     ssl_endpoint_identification_algorithm: str = text(
         "https",
-        doc="Whether a broker's certificate must contain the broker's host name: https (yes) or none. Kafka's"
-        " Java client also takes an empty value for none.",
+        doc="Whether a broker's certificate must contain the broker's host name: https (yes) or none. As"
+        " in Kafka's Java client, an empty value means none.",
         choices=("https", "none", ""),
     )
     request_timeout_ms: int = long(

@@ -19,8 +19,8 @@ from .shared_task import SharedTaskCancelledError, outcome_of
 
 
 class ConnectionState:
-    """The state of one (node, channel): its open connection, the current attempt to connect, and the earliest time of
-    the next attempt.
+    """The state of one channel to one node: the open connection, the current attempt to connect, and the earliest time
+    of the next attempt.
     """
 
     __slots__ = ("attempt", "connection", "failures", "next_attempt_at", "node", "silent_since")
@@ -38,7 +38,9 @@ class ConnectionState:
 
 
 class ConnectionPool:
-    """All connections of a client. Callers share an attempt to connect; its failure is raised in all of them."""
+    """All connections of a client. Callers share an attempt to connect. If the attempt fails, all of these callers
+    raise its error.
+    """
 
     def __init__(self, options: ConnectionOptions, backoff: ExponentialBackoff, max_idle_s: float) -> None:
         self._options = options
@@ -79,7 +81,9 @@ class ConnectionPool:
         return state.connection
 
     def adopt(self, bootstrap_id: int, brokers: Iterable[Node]) -> None:
-        """If a broker has the bootstrap address `bootstrap_id`, use the connection to that address for the broker."""
+        """If a broker has the address of the bootstrap node `bootstrap_id`, use the bootstrap node's connection for
+        this broker.
+        """
         state = self._states.get((bootstrap_id, ""))
         if state is None or state.attempt is not None:
             return

@@ -73,15 +73,15 @@ class RetriableError(_Client):
 
 
 class NetworkError(RetriableError):
-    """A connection could not be made, or was lost before the response arrived. The broker may have executed the
-    request.
+    """The client could not connect, or lost the connection before the response arrived. The broker may have executed
+    the request.
     """
 
     remedy = "the client reconnects automatically; call again later"
 
 
 class NotKafkaError(NetworkError):
-    """The server at this address does not speak Kafka's protocol, or expects TLS."""
+    """The server at this address does not use Kafka's protocol, or expects TLS."""
 
     remedy = "correct security.protocol, or the address, which must be that of a Kafka broker's listener"
 
@@ -103,20 +103,21 @@ class KafkaTimeoutError(RetriableError, TimeoutError):
 
 
 class PendingTransactionError(KafkaTimeoutError):
-    """The committed offsets are not known yet, because a transaction that commits offsets of these partitions is
-    undecided.
+    """The committed offsets are not known yet, because a transaction that commits offsets of these partitions has not
+    ended.
 
-    The consumer waits for the decision automatically, and raises this error when its timeout has passed.
+    The consumer waits for the end of the transaction automatically. It raises this error when the call's timeout has
+    passed.
     """
 
-    remedy = "call again later: the transaction is decided by its timeout at the latest"
+    remedy = "call again later: the transaction ends by its timeout at the latest"
 
     def __str__(self) -> str:
         return _with_name(super().__str__(), PENDING_TRANSACTION, "PENDING_TRANSACTION")
 
     @property
     def retriable(self) -> bool:
-        """Whether a later call may succeed: always true, because the transaction is decided by its timeout at the
+        """Whether a later call may succeed. This is always true, because the transaction ends by its timeout at the
         latest.
         """
         return True
@@ -133,7 +134,9 @@ class StaleMetadataError(RetriableError):
 
 
 class UnknownPartitionError(StaleMetadataError):
-    """The topic has no partition of this number in the client's metadata. The client refreshes its metadata."""
+    """According to the client's metadata, the topic has no partition with this number. The client refreshes its
+    metadata.
+    """
 
     remedy = "correct the partition's number, or add partitions to the topic"
 
@@ -173,7 +176,7 @@ class ProducerFencedError(FatalError):
 
 
 class ConcurrentProducerCommitError(FatalError):
-    """Another producer, of a newer generation of the group, owns the partitions, so this producer cannot commit their
+    """Another producer owns the partitions, with a newer generation of the group. So this producer cannot commit their
     offsets.
 
     No part of the transaction is committed: the coordinator aborts it.
@@ -189,8 +192,8 @@ class ConcurrentProducerCommitError(FatalError):
 
 
 class IllegalGenerationError(_Client):
-    """The assignment given to init_transactions is not of the group's current generation, or another producer of the
-    same generation keeps claiming the partitions. The producer is not initialised.
+    """The assignment given to init_transactions does not belong to the group's current generation, or another producer
+    of the same generation keeps claiming the partitions. The producer is not initialised.
     """
 
     remedy = (
@@ -201,8 +204,9 @@ class IllegalGenerationError(_Client):
 class CommitUnknownError(_Client):
     """The commit was requested, but no response arrived. The transaction is either committed or aborted as a whole.
 
-    If `can_ask_again`, call `commit_transaction()` again to learn the result. Otherwise read what the transaction would
-    have written. In consume-transform-produce the group's committed offsets show the result.
+    If `can_ask_again` is true, call `commit_transaction()` again to learn the result. Otherwise, read from the topics
+    whether the transaction's records are there. In consume-transform-produce the group's committed offsets show the
+    result.
     """
 
     def __init__(self, code: int, message: str | None = None, can_ask_again: bool = True) -> None:
@@ -279,7 +283,9 @@ class PartitionNotRegisteredError(IllegalStateError):
 
 
 def _with_name(text: str, code: ErrorCode, name: str) -> str:
-    """Replace Apache Kafka's name of the error code with the extension's name. Kafka uses this code for another API."""
+    """Replace Apache Kafka's name of the error code in a text with the extension's name. In Kafka, this code belongs to
+    another API.
+    """
     return text.replace(f"{code.name}: ", f"{name}: ", 1)
 
 
@@ -329,8 +335,8 @@ E = TypeVar("E", bound=KafkaError)
 
 
 def copy_of(error: E) -> E:
-    """Return a copy of an exception, to be raised `from` the original. A single exception that is raised in many tasks
-    would collect the tracebacks of all these tasks.
+    """Return a copy of an exception, which the caller raises `from` the original. If the original itself was raised in
+    many tasks, it would collect the tracebacks of all of them.
     """
     copy = type(error).__new__(type(error), *error.args)
     copy.args = error.args
@@ -342,7 +348,8 @@ def copy_of(error: E) -> E:
 def error_for(code: int, message: str | None = None) -> KafkaError:
     """Return the exception for the error code of a response.
 
-    `_TYPES` gives its type. A code that is not listed there gives RetriableError if it is retriable, else KafkaError.
+    The exception's type is that in `_TYPES`. For a code that is not listed there, it is RetriableError if the code is
+    retriable, else KafkaError.
     """
     known = error_code(code)
     kind = _TYPES.get(known)

@@ -110,8 +110,8 @@ class ClientKeywords(TypedDict, total=False):
     ssl_enabled_protocols: str | Iterable[str]
     """Versions of TLS: TLSv1.2, TLSv1.3."""
     ssl_endpoint_identification_algorithm: Literal["https", "none", ""]
-    """Whether a broker's certificate must contain the broker's host name: https (yes) or none. Kafka's Java client
-    also takes an empty value for none.
+    """Whether a broker's certificate must contain the broker's host name: https (yes) or none. As in Kafka's Java
+    client, an empty value means none.
     """
     ssl_key_location: str
     """File in PEM with the client's private key, as in librdkafka. It may be the certificate's file."""

@@ -13,7 +13,7 @@ from .values import TopicPartition
 
 
 class Node(NamedTuple):
-    """A broker's address. An id below 0 is a bootstrap address whose real id is not known yet."""
+    """A broker's address. An id below 0 stands for a bootstrap address, whose real id is not known yet."""
 
     id: int
     host: str
@@ -74,8 +74,9 @@ class ClusterMetadata:
     def updated(self, response: MetadataResponse, keep: Iterable[str] | None) -> ClusterMetadata:
         """Return a new snapshot: the response's brokers and topics, and the known topics that are in `keep`.
 
-        If `keep` is None, the response has all topics, so known topics that it lacks are dropped. A leader with an
-        older leader epoch than the known leader's is ignored, because brokers learn of changes at different times.
+        If `keep` is None, the response contains all topics of the cluster, so known topics that it does not contain are
+        dropped. A leader is ignored if its leader epoch is older than that of the known leader, because brokers learn
+        of changes at different times.
         """
         topics = {} if keep is None else {name: self.topics[name] for name in keep if name in self.topics}
         for topic in response.topics:

@@ -40,8 +40,8 @@ async def list_offsets(
 ) -> dict[TopicPartition, ListedOffset]:
     """Look up one offset in each partition.
 
-    Each value of `wanted` is a time in ms since the epoch, which stands for the first record at or after that time; or
-    it is -1 for the end, -2 for the start, or -3 for the record with the latest timestamp.
+    Each value of `wanted` is a time in ms since the epoch, and selects the first record at or after that time. In place
+    of a time, -1 selects the end, -2 the start, and -3 the record with the latest timestamp.
 
     `on_found` is called with the offsets of each response, so that no partition has to wait for another. With
     `read_committed` the end is the last stable offset.
@@ -95,12 +95,14 @@ async def list_offsets_or_errors(
 
 
 def _is_final(late: TimeoutError) -> bool:
-    """Whether this is a final error, which no further round can correct, and not just a timeout."""
+    """Return whether this is a final error, which no further round of requests can correct. Otherwise, it is only a
+    timeout.
+    """
     return isinstance(late, UnknownTopicError) or (isinstance(late, KafkaError) and not late.retriable)
 
 
 def _may_pass(error: KafkaError) -> bool:
-    """Whether the error is temporary: a leader may return an offset for the partition soon."""
+    """Return whether the error is temporary, so that a leader may return an offset for the partition soon."""
     return isinstance(error, NetworkError) or error.code in (
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -112,8 +114,8 @@ def _may_pass(error: KafkaError) -> bool:
 class _Lookup:
     """One lookup of offsets, in as many rounds of requests as it needs.
 
-    `missing`: the partitions that the next round asks for, with their timestamps. `problems`: why partitions got no
-    offset in the last round.
+    `missing` contains the partitions that are requested in the next round, with their timestamps. `problems` contains
+    the reasons why partitions got no offset in the last round.
     """
 
     def __init__(
@@ -134,7 +136,7 @@ class _Lookup:
     async def ask_leaders(self) -> None:
         """Ask the leader of each missing partition once.
 
-        Raises UnknownTopicError after MISSING_TOPIC_ATTEMPTS rounds without the topic. Raises an error of a whole
+        Raises UnknownTopicError if the topic was missing in MISSING_TOPIC_ATTEMPTS rounds. Raises an error of a whole
         request if the error is not retriable; errors of single partitions are only added to `problems`.
         """
         groups, self.problems = await _by_leader(self._cluster, self.missing)

@@ -1,8 +1,8 @@
 """`ClientTable`: the base of the tables of client settings, which are in `config.py`.
 
-`ClientTable` adapts the framework of `oncelog.settings` to Kafka's clients: settings are given in a mapping, as
-keywords, or both; words are compared without regard to case, as in librdkafka; and a setting of Kafka that this client
-does not offer is refused with the reason.
+`ClientTable` adapts the framework of `oncelog.settings` to Kafka's clients. Settings are given in a mapping, as
+keywords, or both. Words are compared without regard to case, as in librdkafka. If a program gives a setting of Kafka
+that this client does not offer, the error gives the reason.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ClientTable(Table):
 
     @classmethod
     def unknown(cls, key: str) -> ConfigError:
-        """Return the error for a name that no setting of this client has, with the reason or a suggestion."""
+        """Return the error for a name that no setting of this client has. It contains the reason or a suggestion."""
         dotted = cls.normal(key)
         for prefix, reason in cls.refused.items():
             if dotted == prefix or (prefix.endswith(".") and dotted.startswith(prefix)):
@@ -84,7 +84,9 @@ class ClientTable(Table):
 
 
 def mapping_of(config: object, client: str) -> Mapping[str, object]:
-    """Return the mapping of settings that a client was given. Raises TypeError, with an example, for another type."""
+    """Return `config`, the settings given to a client, if it is a mapping. Raises TypeError, with an example, for any
+    other type.
+    """
     if config is None:
         return {}
     if isinstance(config, Mapping):

@@ -12,12 +12,12 @@ from .errors import IllegalStateError
 T = TypeVar("T")
 
 BEGIN_AGAIN_S: Final = 0.1
-"""Seconds after which a client begins a task again that other code has cancelled.
+"""Seconds after which a client again begins a task that other code has cancelled.
 
-The pause is a timer of the event loop and not a task. So a program that cancels tasks until none is left ends. An event
-loop that closes within the pause after it has cancelled all tasks, like that of asyncio.run, leaves no new task behind.
-If it takes longer to close, because a task cleans up, the task of a client that was left open begins again, and asyncio
-logs "Task was destroyed but it is pending!".
+The pause is a timer of the event loop and not a task. So a program that cancels all tasks until none is left does not
+run forever. asyncio.run cancels all tasks and then closes the event loop: if that happens within the pause, no new task
+is left behind. If closing takes longer, because a task cleans up, the task of a client that was left open begins again,
+and asyncio logs "Task was destroyed but it is pending!".
 """
 
 
@@ -26,10 +26,11 @@ class SharedTaskCancelledError(IllegalStateError):
 
 
 async def outcome_of(task: asyncio.Future[T]) -> T:
-    """Return the task's result. Cancelling one of its waiters does not cancel the task.
+    """Wait for the task, and return its result. Cancelling one of its waiters does not cancel the task.
 
     Raises SharedTaskCancelledError if the task is cancelled. A CancelledError would end the waiters silently, as if
-    they had been cancelled themselves (a TaskGroup ignores it). If the client is still open, the caller begins again.
+    they had been cancelled themselves (a TaskGroup ignores such an error). If the client is still open, the caller
+    begins a new task.
     """
     await asyncio.wait({task})  # raises CancelledError only if the waiter itself is cancelled
     if task.cancelled():

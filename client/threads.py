@@ -1,9 +1,10 @@
 """Finds out which thread or task calls a client.
 
-`OwnThread` refuses calls from a thread other than that of the client's event loop. asyncio is not safe to use from
-several threads: such a call would work most of the time, and now and then wait forever or break the order of records.
+`OwnThread` refuses calls from a thread other than that of the client's event loop. asyncio must not be used from
+several threads. Such a call would work most of the time, but sometimes it would wait forever or break the order of
+records.
 
-`current_caller` names the task or thread that makes a call. The task that runs the call may be another one. `call_for`
+`current_caller` returns the task or thread that makes a call, which may differ from the task that runs it. `call_for`
 makes a call for another thread.
 """
 
@@ -20,14 +21,14 @@ from .errors import IllegalStateError
 T = TypeVar("T")
 
 Caller = asyncio.Task[Any] | Thread
-"""A task, or a thread that calls from outside of tasks, as a program with a blocking client does."""
+"""A task, or a thread that makes a call outside of any task, as in a program with a blocking client."""
 
 
 _CALLED_FOR: Final[ContextVar[Caller | None]] = ContextVar("called_for", default=None)
 
 
 def call_for(caller: Caller, function: Callable[[], T]) -> T:
-    """Call a plain function for another thread or task, which is the `current_caller` meanwhile."""
+    """Call a plain function for another thread or task, which `current_caller` returns during the call."""
     token = _CALLED_FOR.set(caller)
     try:
         return function()
@@ -47,9 +48,9 @@ def current_caller() -> Caller:
 
 
 def has_succeeded(caller: Caller) -> bool:
-    """Whether the task has ended without an exception, or the thread has ended.
+    """Return whether a task has ended without an exception, or whether a thread has ended.
 
-    Python does not tell whether an exception ended a thread.
+    Python does not report whether an exception ended a thread.
     """
     if isinstance(caller, Thread):
         return not caller.is_alive()

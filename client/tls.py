@@ -20,8 +20,8 @@ _CHAIN: Final = (
     "ssl.keystore.location",
 )
 _KEY: Final = ("ssl.key.location", "ssl.key.pem", "ssl.keystore.key", "ssl.keystore.location")
-"""_TRUSTED, _CHAIN and _KEY: the settings that give trusted certificates, the client's certificate chain, and its key.
-The settings within a tuple exclude each other.
+"""_TRUSTED, _CHAIN and _KEY: the settings for trusted certificates, the client's certificate chain, and the client's
+key. The settings in each tuple exclude each other.
 
 The settings at the same index of _CHAIN and _KEY belong together.
 """
@@ -59,7 +59,7 @@ def _trusts(config: ClientConfig) -> bool:
 
 
 def _given(config: ClientConfig, settings: Sequence[str]) -> str:
-    """Return the setting that has a value, or "" if none has one. Raises ConfigError if several have one."""
+    """Return the one of `settings` that has a value, or "" if none has one. Raises ConfigError if several have one."""
     given = [setting for setting in settings if _value(config, setting)]
     if len(given) > 1:
         raise ConfigError(given[1], f"means the same as {given[0]}: give one of them")

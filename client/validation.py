@@ -1,7 +1,7 @@
 """Checks the topics, partitions, positions, names, numbers and times that a program passes, before they take effect.
 
-A wrong type raises TypeError, which names the right type. A value that no request can carry is refused here as well:
-in a request that is sent in the background, it would also fail the records of other callers. A negative offset is
+A wrong type raises TypeError, which names the right type. A value that no request can carry is refused here as well: in
+a request that is sent in the background, it would let the records of other callers fail as well. A negative offset is
 refused because brokers store it as "no offset", so that the group would start at another position.
 """
 
@@ -53,7 +53,7 @@ def topic_of(topic: object) -> str:
 
 
 def topics_of(topics: Iterable[object]) -> list[str]:
-    """Return topic names as a list. Raises TypeError for a single string, which would be a sequence of letters."""
+    """Return topic names as a list. Raises TypeError for a single string, which would count as a list of letters."""
     if isinstance(topics, str | bytes):
         raise TypeError(f"topics={topics!r} is one name: give a list of topic names")
     return [topic_of(name) for name in topics]
@@ -156,14 +156,14 @@ def name_of(value: object, what: str) -> str:
 
 
 def names_of(names: Iterable[str], what: str) -> list[str]:
-    """Return names as a list. Raises TypeError for a single string, which would be a sequence of letters."""
+    """Return names as a list. Raises TypeError for a single string, which would count as a list of letters."""
     if isinstance(names, str | bytes):
         raise TypeError(f"{what}: {names!r:.300} is one name: give a list of names")
     return [name_of(name, f"each of {what}") for name in names]
 
 
 def check_callback(callback: object, what: str) -> None:
-    """Raise TypeError for a callback that cannot be called, or whose body would never run (a coroutine function)."""
+    """Raise TypeError for a callback that cannot be called, or for a coroutine function, whose body would never run."""
     if not callable(callback):
         raise TypeError(f"{what} must be a function, not {type(callback).__name__}")
     code = getattr(callback, "__code__", None)

@@ -42,8 +42,8 @@ BytesLike: TypeAlias = bytes | bytearray | memoryview
 HeadersLike: TypeAlias = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 """Headers to send, as pairs or as a mapping. A mapping can contain each name only once."""
 ByPartition: TypeAlias = Mapping[TopicPartition, V] | Mapping[tuple[str, int], V]
-"""A value for each partition; the keys are any (topic, partition) pairs. The type names two mappings because `Mapping`
-is invariant in its key.
+"""A value for each partition. The keys may be any (topic, partition) pairs. The type names two mappings because
+`Mapping` is invariant in its key.
 """
 Offsets: TypeAlias = ByPartition[OffsetAndMetadata | int]
 """Positions to commit by partition; a plain int is an offset without metadata."""
@@ -53,7 +53,8 @@ class ConsumerGroupMetadata(NamedTuple):
     """The group and member on whose behalf a transaction commits offsets (KIP-447). The coordinator fences an outdated
     member.
 
-    `generation_id` -1 and an empty `member_id` mean a consumer that assigns its partitions itself.
+    A `generation_id` of -1 and an empty `member_id` stand for a consumer whose partitions are not assigned by the
+    group.
     """
 
     group_id: str
@@ -66,9 +67,9 @@ class ConsumerGroupMetadata(NamedTuple):
 class GroupAssignment:
     """The input partitions that a producer works on, and the generation of the group that assigned them (KIP-447).
 
-    Use this class directly for groups whose partitions are not assigned by Kafka's group protocol. Their generation is
-    any number that grows with each assignment, or -1 if there are no generations. `partitions` may be any (topic,
-    partition) pairs.
+    Use this class directly for groups whose partitions are not assigned by Kafka's group protocol. For such a group,
+    the generation is any number that grows with each assignment, or -1 if the group has no generations. `partitions`
+    may contain any (topic, partition) pairs.
     """
 
     generation_id: int = -1
@@ -93,8 +94,8 @@ class ConsumerAssignment(GroupAssignment):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record was written. `offset` is -1 with acks=0, and for a duplicate whose offset the broker has
-    forgotten.
+    """The place where a record was written. `offset` is -1 with acks=0, and for a duplicate whose offset the broker no
+    longer knows.
 
     `timestamp` is in milliseconds since the epoch: the record's own, or the broker's if the topic uses LogAppendTime.
     """

@@ -18,7 +18,7 @@ EXTENSION_VERSION: Final = 1
 
 
 class ApiVersionTable:
-    """A broker's ApiVersions response. Immutable, because the broker has to close the connection to be upgraded."""
+    """A broker's ApiVersions response. It is immutable, because an upgrade of the broker closes the connection."""
 
     __slots__ = ("_chosen", "_offered", "finalized_features", "supported_features")
 
@@ -64,7 +64,9 @@ class ApiVersionTable:
         return version in request.spec.stable and theirs is not None and version in theirs
 
     def highest(self, request: type[Request[Any]]) -> int:
-        """Return the newest version that the broker supports, even if this client does not; 0 if it is unknown."""
+        """Return the newest version that the broker supports, even if this client does not support it, or 0 if it is
+        unknown.
+        """
         theirs = self._range(request.spec.key)
         return 0 if theirs is None else theirs.high
 

@@ -1,4 +1,4 @@
-"""Write settings as a table in Markdown, for the pages of broker, client and pipeline."""
+"""Writes settings as a table in Markdown, for the documentation pages of broker, client and pipeline."""
 
 from __future__ import annotations
 

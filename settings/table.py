@@ -1,6 +1,6 @@
-"""Define what a setting is: its name, type, default, check, documentation, and how it is given and shown.
+"""Defines a setting: its name, type, default, check and documentation, and the ways in which users give it and see it.
 
-The settings of a component form a table: a class body with one declaration per setting. Everything else is made from
+The settings of a component form a table: a class body with one declaration per setting. Everything else follows from
 the declaration: the typed attribute that the code reads, the parsing of files, environment variables, flags, mappings
 and keywords, the types of keyword arguments, DescribeConfigs and the reference page::
 
@@ -38,7 +38,7 @@ class ConfigError(KafkaError, ValueError):
     remedy: ClassVar[str] = ""
 
     def __init__(self, key: str, reason: str, other_key: str | None = None, shown: str | None = None) -> None:
-        """`shown` is the value as the message shows it; None for a message that does not begin with the value."""
+        """`shown` is the value as the message shows it, or None if the message does not begin with the value."""
         self.problem = reason if shown is None else f"{shown} {reason}"
         super().__init__(ErrorCode.INVALID_CONFIG, f"{key}: {self.problem}")
         self.key, self.reason = key, reason
@@ -88,12 +88,12 @@ class Setting:
     is optional: None is a valid value.
 
     `parser` replaces the parser of the type; the message of its ValueError says what is wrong. `keyword` is the source
-    code of the keyword argument's type, if it does not follow from type and choices. `default_text` describes the
-    default on reference pages, if the default depends on something else. A `dynamic` setting can be changed while the
-    broker is running.
+    code of the keyword argument's type, if that does not follow from the setting's type and choices. `default_text`
+    describes the default on reference pages, if the default depends on something else. A `dynamic` setting can be
+    changed while the broker is running.
 
-    `synonyms` are the broker settings that a topic setting falls back to, the most specific first. A setting that is
-    `per_listener` can also be set for one listener, as `listener.name.<listener>.<name>`.
+    `synonyms` are the broker settings whose values apply if a topic setting is not given, the most specific one first.
+    A setting that is `per_listener` can also be set for one listener, as `listener.name.<listener>.<name>`.
     """
 
     type: ConfigType
@@ -144,7 +144,8 @@ class Setting:
             raise ConfigError(self.name, "has an item more than once", shown=repr(text))
 
     def check_item_count(self, text: str) -> None:
-        """Raise ConfigError if a list has more items than choices, or more than `MOST_ITEMS` if there are no choices.
+        """Raise ConfigError if a list has more items than there are choices, or more than `MOST_ITEMS` if there are no
+        choices.
 
         The check is fast for a string of any length.
         """
@@ -346,13 +347,13 @@ class Table:
     """The names of the settings by their normal name and by their aliases."""
 
     parsers: ClassVar[Mapping[ConfigType, Parser]] = _PARSERS
-    """How values of each type are parsed."""
+    """The parser for the values of each type."""
 
     kinds: ClassVar[Mapping[ConfigType, str]] = _KINDS
-    """What a value of each type is, for error messages."""
+    """The words that describe a value of each type in error messages."""
 
     ignores_case: ClassVar[bool] = False
-    """Whether upper and lower case are the same in settings with choices."""
+    """Whether settings with choices ignore the difference between upper and lower case."""
 
     explicit: frozenset[str]
 
@@ -374,7 +375,7 @@ class Table:
     def __init__(self, values: Mapping[str, object] | None = None, *, explicit: Iterable[str] | None = None) -> None:
         """Parse and check the values, whose keys are names or aliases of settings. Raises ConfigError.
 
-        `explicit` names the settings that count as given. By default, all of `values` count as given.
+        `explicit` names the settings that count as given by the user. By default, these are all settings in `values`.
         """
         parsed = self.parse(values or {})
         for name, value in parsed.items():
@@ -413,12 +414,12 @@ class Table:
 
     @classmethod
     def spelled(cls, attribute: str) -> str:
-        """Return the name of the setting that this attribute holds."""
+        """Return the name of the setting whose value this attribute holds."""
         return attribute.replace("_", ".")
 
     @classmethod
     def normal(cls, key: str) -> str:
-        """Return the spelling in which a given name is looked up."""
+        """Return the spelling in which the name `key` is looked up."""
         return normal_name(key)
 
     @classmethod

@@ -12,8 +12,8 @@
             print(record.value)
 
 The blocking clients have the settings, methods and errors of the asyncio clients of the same names. Several threads may
-use a client. All clients run in one event loop, in a daemon thread that the first call starts. A started client does
-not survive a fork: in the child process every call raises IllegalStateError. When the interpreter exits, it waits at
+use a client. All clients run in one event loop, in a daemon thread that the first call starts. A started client cannot
+be used after a fork: in the child process every call raises IllegalStateError. When the interpreter exits, it waits at
 most EXIT_TIMEOUT_S seconds to close the clients that are still open.
 """
 

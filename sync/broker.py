@@ -16,9 +16,9 @@ from .facade import Facade
 class Broker(Facade[AsyncBroker]):
     """A broker in this process: `with Broker() as broker:` runs it on a free port of 127.0.0.1.
 
-    Arguments are those of `oncelog.Broker`. Without a data directory a temporary directory is used, and removed at the
-    end. The broker shares its thread with all blocking clients of the process: for anything but tests, run `oncelog
-    serve`.
+    Arguments are those of `oncelog.Broker`. Without a data directory, the broker uses a temporary directory, which is
+    removed at the end. The broker shares its thread with all blocking clients of the process. So use it only for tests,
+    and run `oncelog serve` for everything else.
     """
 
     _is_broker = True
@@ -36,7 +36,7 @@ class Broker(Facade[AsyncBroker]):
         self._start(self._client.start)
 
     def stop(self) -> None:
-        """Stop after answering the requests under way and writing all data to disk. Safe to call twice."""
+        """Answer the requests under way, write all data to disk, and stop. Safe to call twice."""
         self._close(self._client.stop)
 
     @property

@@ -89,8 +89,8 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
                 print(record.value)
 
     Iteration makes one call to the event loop's thread per record; `poll` and `getmany` return many records per call.
-    Only one thread may read at a time; other threads may make other calls meanwhile. The methods of a rebalance
-    listener run in their own thread while `poll` or `close` waits, and may call the consumer. They must not wait for a
+    Only one thread may read at a time; other threads may make other calls meanwhile. While `poll` or `close` waits, the
+    methods of a rebalance listener run in a thread of their own. They may call the consumer, but must not wait for a
     lock that the waiting thread holds. With enable.auto.commit the end of a `with` block commits the offsets, unless an
     exception ends the block. The types of keys and values follow from the deserializers, as with `oncelog.Consumer`.
     """
@@ -133,8 +133,8 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
 
         Safe to call twice. If another thread received the last returned records, they are committed only if that thread
         has since asked for more or has ended. Otherwise, it may still be processing them. A position that the program
-        itself has committed stays committed. Python does not tell whether an exception ended a thread: if a thread has
-        failed, close with `commit=False`.
+        itself has committed stays committed. Python does not report whether an exception ended a thread, so close with
+        `commit=False` if a thread has failed.
         """
         self._close(lambda: self._client.close(commit=commit, timeout_s=timeout_s))
 
@@ -146,7 +146,9 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
         return self
 
     def __next__(self) -> ConsumerRecord[K, V]:
-        """Return the next record, waiting without a time limit; the iteration ends when the consumer is closed."""
+        """Wait for the next record, without a time limit, and return it. The iteration ends when the consumer is
+        closed.
+        """
         try:
             return self._background.run(self._client.__anext__, lambda record: self._take_back([record]))
         except StopAsyncIteration:
@@ -179,7 +181,9 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
     def getmany(
         self, timeout_ms: float = 0, max_records: int | None = None, partitions: Collection[tuple[str, int]] = ()
     ) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
-        """Return the next records by partition, as `poll` does; with `partitions`, records of these partitions only."""
+        """Return the next records by partition, like `poll`. With `partitions`, return records of these partitions
+        only.
+        """
         return self._background.run(
             lambda: self._client.getmany(timeout_ms, max_records, partitions),
             lambda batches: self._take_back(record for records in batches.values() for record in records),

@@ -43,7 +43,7 @@ class Facade(Generic[C]):
 
     @functools.cached_property
     def _background(self) -> BackgroundLoop:
-        """The background loop of the process that first uses the client. The client may be made before a fork and
+        """The background loop of the process in which the client is first used. A client may be made before a fork and
         started after it.
         """
         return background_loop()
@@ -63,7 +63,7 @@ class Facade(Generic[C]):
         self._background.opened(self, registration)
 
     async def _close_at_exit(self) -> None:
-        """Close the client at the interpreter's exit, if it was left open."""
+        """Close the client when the interpreter exits, if the program has left it open."""
         await self._client.__aexit__(None, None, None)
 
     def _close(self, closing: Callable[[], Coroutine[Any, Any, object]]) -> None:

@@ -63,10 +63,10 @@ class Delivery:
 class Transaction(Generic[SentK, SentV]):
     """A transaction as a block: `with producer.transaction() as txn`. Send its records with `txn`.
 
-    The transaction commits at the end of the block. An exception in the block, including KeyboardInterrupt, aborts the
-    transaction and is raised again. If the commit fails because the transaction can only be aborted, it is aborted and
-    AbortableError is raised: run the transaction again. AbortableError is also raised at the end of the block if its
-    transaction was aborted by something other than `abort`, for example because another thread closed the producer.
+    The transaction is committed at the end of the block. An exception in the block, including KeyboardInterrupt, aborts
+    the transaction and is raised again. If the commit fails because the transaction can only be aborted, it is aborted
+    and AbortableError is raised: run the transaction again. AbortableError is also raised at the end of the block if
+    the transaction was aborted by something other than `abort`, for example because another thread closed the producer.
     """
 
     def __init__(self, background: BackgroundLoop, transaction: AsyncTransaction[SentK, SentV]) -> None:
@@ -194,7 +194,7 @@ class Producer(Facade[AsyncProducer[SentK, SentV]], Generic[SentK, SentV]):
 
         `on_delivery(error, metadata)` is called when the record is acknowledged or has failed, in the thread of the
         event loop. The callback must return soon, and must not call a blocking client. Its exceptions are logged,
-        SystemExit among them.
+        including SystemExit.
 
         Raises KafkaTimeoutError if the buffer stays full, or the topic's metadata stays unknown, for max.block.ms.
         Raises RecordTooLargeError if the record is too large, IllegalStateError if the producer is transactional and no
@@ -238,7 +238,9 @@ class Producer(Facade[AsyncProducer[SentK, SentV]], Generic[SentK, SentV]):
 
     @property
     def transactional_id(self) -> str | None:
-        """The configured transactional id, else the id that the broker has assigned; None before it assigns an id."""
+        """The configured transactional id, else the id that the broker has assigned, or None if it has not assigned one
+        yet.
+        """
         return self._client.transactional_id
 
     @property

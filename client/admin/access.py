@@ -68,7 +68,7 @@ class AclFilter:
     operation or permission.
 
     With `applies_to=True`, `name` is the name of a resource, and the filter selects all rules that apply to it,
-    including those with a prefix or `*`.
+    including rules for a prefix of `name` and for `*`.
     """
 
     kind: str | None = None
@@ -94,7 +94,7 @@ def _words(rule: Acl | AclFilter) -> tuple[str | None, ...]:
 
 
 class ScramUser(NamedTuple):
-    """A user who can log in with SCRAM. `iterations` has the number of hash iterations for each mechanism."""
+    """A user who can log in with SCRAM. `iterations` maps each mechanism to its number of hash iterations."""
 
     name: str
     iterations: Mapping[str, int]
@@ -213,7 +213,9 @@ async def _alter(calls: AdminCalls, request: AlterUserScramCredentialsRequest, w
 
 
 async def scram_users(calls: AdminCalls, names: Iterable[str] | None) -> list[ScramUser]:
-    """Return the users with SCRAM passwords, sorted by name; with `names`, only the named users that exist."""
+    """Return the users with SCRAM passwords, sorted by name. With `names`, return only those of the named users that
+    exist.
+    """
     wanted = None if names is None else [UserName(name) for name in names]
     if wanted == []:
         return []

@@ -158,7 +158,7 @@ class Admin:
         return _raised(outcomes) if raise_errors else outcomes
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
-        """Return the names of all topics, sorted; internal topics only with `internal=True`."""
+        """Return the names of all topics, sorted. Internal topics are included only with `internal=True`."""
         calls = self._calls
         calls.cluster.track_all()
         metadata = await calls.retrying(calls.cluster.refresh, "list topics")
@@ -187,7 +187,8 @@ class Admin:
     async def create_partitions(
         self, totals: Mapping[str, int], *, validate_only: bool = False, raise_errors: bool = True
     ) -> dict[str, KafkaError | None]:
-        """Add partitions to topics: {topic: new total}. A key may then belong to another partition than before.
+        """Add partitions to topics. `totals` maps each topic to its new number of partitions. A key may then belong to
+        another partition than before.
 
         With `validate_only` no partition is added. A request whose response was lost is sent again; a topic that has
         the wanted total then counts as done. Raises the first failure, or with `raise_errors=False` returns every
@@ -209,8 +210,8 @@ class Admin:
         """Look up, in each partition, the first offset at or after a time in ms since the epoch. In place of a time, -1
         means the end, -2 the start, and -3 the record with the latest timestamp.
 
-        The returned offset is -1 where no record is at or after the time. With `isolation_level="read_committed"` the
-        end is the last stable offset. Raises UnknownTopicError for a topic or partition that does not exist.
+        The returned offset is -1 where no record is at or after the time. With `isolation_level="read_committed"`, -1
+        means the last stable offset. Raises UnknownTopicError for a topic or partition that does not exist.
         """
         return await self._look_up(list_offsets, wanted, isolation_level)
 
@@ -265,7 +266,7 @@ class Admin:
     # -- groups
 
     async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
-        """Return the groups of all brokers; with `states`, only groups in these states (Kafka 2.6 and newer)."""
+        """Return the groups of all brokers. With `states`, return only groups in these states (Kafka 2.6 and newer)."""
         return await groups.list_groups(self._calls, names_of(states, "states"))
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
@@ -287,7 +288,9 @@ class Admin:
     async def group_offsets(
         self, group_id: str, *, require_stable: bool = False
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return all committed offsets of a group; `require_stable` waits for undecided transactions (KIP-447)."""
+        """Return all committed offsets of a group. With `require_stable`, first wait until no open transaction contains
+        offsets of the group (KIP-447).
+        """
         return await groups.group_offsets(self._calls, name_of(group_id, "group_id"), require_stable=require_stable)
 
     async def alter_group_offsets(
@@ -365,7 +368,7 @@ class Admin:
         await access.delete_password(self._calls, name_of(user, "user"), mechanism)
 
     async def scram_users(self, names: Iterable[str] | None = None) -> list[ScramUser]:
-        """Return the users who can log in with SCRAM; with `names`, only the named users that exist."""
+        """Return the users who can log in with SCRAM. With `names`, return only those of the named users that exist."""
         return await access.scram_users(self._calls, None if names is None else names_of(names, "names"))
 
     # -- quotas
@@ -446,9 +449,10 @@ class Admin:
         """Fence the current producers of transactional ids, and abort their open transactions (KIP-618).
 
         Each id gets a new epoch, so older producers can neither write nor commit. A producer that starts later with the
-        id works as usual. Returns, by id, the producer id and the new epoch, or the error; a failure of a single id is
-        not raised. `timeout_ms` (default: default.api.timeout.ms) bounds the call. Until the next producer initialises
-        the id, `timeout_ms` is also the id's transaction timeout, so the broker's transaction.max.timeout.ms limits it.
+        id works as usual. Returns the producer id and the new epoch of each transactional id, or the error; a failure
+        of a single id is not raised. `timeout_ms` (default: default.api.timeout.ms) bounds the call. Until the next
+        producer initialises the id, `timeout_ms` is also the id's transaction timeout, so the broker's
+        transaction.max.timeout.ms limits it.
         """
         return await transactions.fence(
             self._calls_within(timeout_ms), names_of(transactional_ids, "transactional ids")
@@ -499,7 +503,7 @@ class Admin:
         leader's error.
 
         No coordinator takes part. Do not abort a transaction that a coordinator still has open, because a later commit
-        of the transaction would leave this partition out. End such a transaction with `fence_producers` instead.
+        of the transaction would not include this partition. End such a transaction with `fence_producers` instead.
         """
         await transactions.abort(self._calls, abort_spec(spec))
 
@@ -512,8 +516,8 @@ class Admin:
         """Return transactions that are open in a partition and unknown to every coordinator (KIP-664).
 
         Checks all partitions of the cluster unless `partitions` are given. A transaction whose producer's last record
-        is younger than `older_than_ms` is left out. With 0 no transaction is left out; the default is Kafka's default
-        of transaction.max.timeout.ms.
+        is younger than `older_than_ms` is left out. With 0 no transaction is left out. The default of `older_than_ms`
+        is Kafka's default of transaction.max.timeout.ms.
         """
         calls = self._calls
         if partitions is None:

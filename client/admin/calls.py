@@ -21,7 +21,7 @@ _COORDINATOR_MOVED: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NO
 class FromCoordinator(NamedTuple, Generic[R]):
     """A coordinator's response, the version of the response, and the coordinator's node id.
 
-    `lost` is true if an earlier response was lost, so that the request may have been executed twice.
+    `lost` is true if the response to an earlier attempt was lost. The request may then have been executed twice.
     """
 
     answer: R
@@ -76,8 +76,8 @@ class AdminCalls:
         return (await self.any_again(build, what))[0]
 
     async def any_again(self, build: Callable[[Connection], tuple[Request[R], int]], what: str) -> tuple[R, bool]:
-        """Send a request as `any` does. Also return whether an earlier response was lost. If so, an earlier request may
-        have been executed.
+        """Send a request as `any` does. Also return whether the response to an earlier attempt was lost. If so, the
+        broker may have executed that attempt.
         """
         lost = False
 

@@ -1,7 +1,7 @@
 """Reads and removes the claims of group-aware producers on the input partitions of a consumer group.
 
 The config `transaction.claims` of a resource of type GROUP contains the claims. If they do not fit into one value, the
-rest is in `transaction.claims.2`, `transaction.claims.3` and so on. A broker without the transaction extension does not
+rest is in `transaction.claims.2`, `transaction.claims.3` and so on. Only brokers with oncelog's transaction extension
 have these configs.
 """
 
@@ -21,7 +21,7 @@ CONFIG: Final = "transaction.claims"
 
 
 class GroupClaim(NamedTuple):
-    """A claimed input partition, and the only producer that may commit the group's offsets on it.
+    """A claimed input partition, and the only producer that may commit the group's offsets of this partition.
 
     Producers with an older `generation_id`, or without a generation, are refused.
     """
@@ -46,7 +46,8 @@ async def group_claims(calls: AdminCalls, group_id: str) -> list[GroupClaim]:
     if CONFIG not in configs:
         raise UnsupportedVersionError(
             ErrorCode.UNSUPPORTED_VERSION,
-            "the broker keeps no claims of groups: use oncelog with inter.broker.protocol.version 4.1 or above",
+            "the broker does not keep claims of groups: use an oncelog broker with inter.broker.protocol.version 4.1 or"
+            " above",
         )
     return sorted(
         GroupClaim(

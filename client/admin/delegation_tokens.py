@@ -1,4 +1,4 @@
-"""Delegation tokens (KIP-48): other processes log in with a token as its owner, without the owner's password."""
+"""Delegation tokens (KIP-48), with which other processes log in as the token's owner, without the owner's password."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _OWNER_VERSION: Final = 3
 class DelegationToken:
     """A delegation token. Principals have the form `User:alice`; times are in ms since the epoch.
 
-    A client logs in with SCRAM and uses `token_id` as its user name, `password` as its password, and the extension
-    `tokenauth=true`. `requester` is the client that created the token; it is empty if the broker is older than Apache
-    Kafka 3.3. The token is valid until `expiry_timestamp`, and cannot be renewed beyond `max_timestamp`.
+    To log in with the token, a client uses SCRAM with `token_id` as the user name, `password` as the password, and the
+    extension `tokenauth=true`. `requester` is the client that created the token; it is empty if the broker is older
+    than Apache Kafka 3.3. The token is valid until `expiry_timestamp`, and cannot be renewed beyond `max_timestamp`.
     """
 
     token_id: str

@@ -77,7 +77,7 @@ def _member(group: DescribedGroup, member: DescribedGroupMember) -> GroupMember:
 
 
 async def delete_group(calls: AdminCalls, group_id: str) -> KafkaError | None:
-    """Delete a group; return None or the failure. After a lost response a missing group counts as deleted."""
+    """Delete a group. Return the failure, or None. After a lost response a missing group counts as deleted."""
     answer, _, _, lost = await calls.of_group(
         group_id,
         lambda connection: (DeleteGroupsRequest(groups_names=[group_id]), connection.version_of(DeleteGroupsRequest)),
@@ -117,7 +117,8 @@ def _fetch_codes(answer: OffsetFetchResponse, version: int) -> list[int]:
     else:
         group = answer.groups[0]
         codes = [group.error_code, *(data.error_code for topic in group.topics for data in topic.partitions)]
-    # The extension reuses another API's code for "undecided". That code is not retriable, but "undecided" is.
+    # The extension reuses another API's error code for an open transaction. That API's error is not retriable, but an
+    # open transaction is worth a retry.
     return [ErrorCode.UNSTABLE_OFFSET_COMMIT if code == PENDING_TRANSACTION else code for code in codes]
 
 

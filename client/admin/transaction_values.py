@@ -49,7 +49,7 @@ class TransactionDescription(NamedTuple):
 
     @property
     def deadline_ms(self) -> int | None:
-        """The time when the coordinator will abort the transaction; None unless the transaction is undecided."""
+        """The time at which the coordinator will abort the open transaction, or None if no transaction is open."""
         if self.state != "Ongoing" or self.started_ms is None:
             return None
         return self.started_ms + self.timeout_ms
@@ -89,7 +89,7 @@ class AbortTransactionSpec(NamedTuple):
 
 
 class WhyHanging(Enum):
-    """The reason why no coordinator will ever end a transaction."""
+    """The reason why no coordinator will ever end a hanging transaction."""
 
     NO_TRANSACTIONAL_ID = "no transactional id has this producer id any more"
     NOT_ITS_TRANSACTION = "the transactional id has no transaction open on this partition"

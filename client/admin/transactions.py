@@ -1,4 +1,5 @@
-"""The admin client's requests about transactions: list, describe, fence, find hanging ones, and abort by marker.
+"""The admin client's requests about transactions: list and describe them, fence producers, find hanging transactions,
+and abort these with a marker.
 
 Coordinators know transactional ids, and leaders know the open transactions of their partitions. A transaction hangs if
 it is open at a leader but unknown to every coordinator. Nothing ends such a transaction, and read_committed consumers
@@ -56,8 +57,8 @@ async def fence(calls: AdminCalls, transactional_ids: Iterable[str]) -> dict[str
     """
 
     async def one(transactional_id: str) -> FencedProducer:
-        # The timeout applies only to transactions of this epoch, and none ever begins. The next producer with the id
-        # sets its own timeout.
+        # The timeout applies only to transactions of this epoch, and no such transaction ever begins. The next producer
+        # with the id sets its own timeout.
         request = InitProducerIdRequest(transactional_id, round(calls.timeout_s * 1000))
         try:
             answer, *_ = await calls.of_transaction(
@@ -238,7 +239,7 @@ async def abort(calls: AdminCalls, spec: AbortTransactionSpec) -> None:
                 raise KafkaError(
                     code,
                     f"could not {what}: the partition knows a newer epoch of this producer than {spec.producer_epoch},"
-                    " so that transaction is over; describe the producers again",
+                    " so that transaction has ended; describe the producers again",
                 )
             problem = failure(code, None, f"could not {what}")
             if problem is not None:
@@ -256,9 +257,9 @@ async def find_hanging(
     """Return transactions that are open in a partition and unknown to their coordinators.
 
     Transactions with a record younger than `older_than_ms` are left out, because they may begin or end between two
-    requests. The remaining ones are checked again at the end, and returned only if they are unchanged. With 0, no
-    transaction is left out, even if the producer has set timestamps that lie in the future. With `skip_missing`
-    partitions that do not exist are skipped, because topics may be deleted meanwhile.
+    requests. The remaining transactions are checked again at the end, and returned only if they are unchanged. If
+    `older_than_ms` is 0, no transaction is left out, even if the producer has set timestamps that lie in the future.
+    With `skip_missing` partitions that do not exist are skipped, because topics may be deleted meanwhile.
     """
     producers = await describe_producers(calls, partitions, skip_missing=skip_missing)
     candidates = [

@@ -16,7 +16,7 @@ from ...protocol.schema import Buffer
 
 
 class AbortedTransactions:
-    """The aborted transactions of one response; call `hides` for each batch, in order. `aborted` is None for a
+    """The aborted transactions of one response. Call `hides` for each batch, in order. `aborted` is None for a
     read_uncommitted consumer, which sees all records.
     """
 

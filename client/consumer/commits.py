@@ -1,7 +1,7 @@
 """`Commits`: commits positions automatically, in the background on request, and before partitions are given up.
 
-It knows the commits under way, so that a rebalance can wait for them, and the time of the next automatic commit.
-`offsets.py` sends the commits.
+It keeps track of the commits under way, so that a rebalance can wait for them, and of the time of the next automatic
+commit. `offsets.py` sends the commits.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Commits:
         return self.automatic and self._loop.time() >= self._due_at
 
     def postpone(self) -> None:
-        """Postpone the next automatic commit to a full interval from now."""
+        """Postpone the next automatic commit until a full interval has passed from now on."""
         self._due_at = self._loop.time() + self._interval_s
 
     def consumed(self, only: set[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the positions to commit, of all partitions or of those in `only`.
+        """Return the positions to commit: those of all partitions, or of the partitions in `only`.
 
         Positions in a topic that was deleted and created again are left out: they would skip records of the new topic.
         """
@@ -59,7 +59,7 @@ class Commits:
         }
 
     def in_background(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> asyncio.Task[None]:
-        """Commit in the background, without retries. The returned task has the outcome of the commit."""
+        """Commit in the background, without retries. The result or error of the returned task is that of the commit."""
         work = self._offsets.commit(
             offsets, in_group=self._subscription.automatic, timeout_s=self._timeout_s, retry=False
         )

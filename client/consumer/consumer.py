@@ -10,9 +10,9 @@ records, or if that task has ended without an exception. Otherwise that task may
 they are read again later. If a call does not come from a task, as with `oncelog.sync`, its thread takes the place of
 the task. Records before a position that the program itself has committed count as processed, too.
 
-The caller is noted when a method is called, and not when its coroutine runs: another task may run the coroutine, for
-example one made by `asyncio.wait_for`. So the methods that return records, and `close`, are plain functions that return
-a coroutine.
+The consumer notes its caller when a method is called, and not when the method's coroutine runs: the coroutine may run
+in another task, for example in one that `asyncio.wait_for` has made. So the methods that return records, and `close`,
+are plain functions that return a coroutine.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ class Consumer(Generic[K, V]):
     the block commits the offsets, unless an exception ends the block.
 
     In `Consumer[K, V]`, K and V are the types of keys and values. They follow from `key_deserializer` and
-    `value_deserializer`; without these, keys and values are bytes. Null is None. At a record that cannot be
-    deserialized, the consumer first returns the records before it. Then each call raises DeserializationError, until
-    the program seeks past the record.
+    `value_deserializer`; without these, keys and values are bytes. A key or value that is null is returned as None. At
+    a record that cannot be deserialized, the consumer first returns the records before it. Then each call raises
+    DeserializationError, until the program seeks past the record.
     """
 
     def __init__(
@@ -182,9 +182,9 @@ class Consumer(Generic[K, V]):
         KafkaTimeoutError if that takes longer than `timeout_s`. If the consumer has a rebalance listener, such a call
         returns at once, because the listener may wait for the caller.
 
-        Does not commit the last returned records if another task received them, unless that task has since asked for
-        more or ended without an exception: it may still be processing them, or may have failed. A position that the
-        program itself has committed stays committed.
+        If another task received the last returned records, they are committed only if that task has since asked for
+        more or has ended without an exception. Otherwise, the task may still be processing them, or may have failed. A
+        position that the program itself has committed stays committed.
 
         Waits for the broker for `timeout_s` at most (default: the shorter of request.timeout.ms and
         default.api.timeout.ms). If the time runs out, uncommitted records are read again later, and the group waits for
@@ -287,7 +287,7 @@ class Consumer(Generic[K, V]):
         self._look_again()
 
     def subscription(self) -> set[str]:
-        """Return the subscribed topics; with a pattern, the topics that match now."""
+        """Return the subscribed topics. With a pattern, return the topics that match it now."""
         return set(self._subscription.topics)
 
     def assignment(self) -> set[TopicPartition]:
@@ -311,7 +311,9 @@ class Consumer(Generic[K, V]):
     def getmany(
         self, timeout_ms: float = 0, max_records: int | None = None, partitions: Collection[tuple[str, int]] = ()
     ) -> Coroutine[Any, Any, dict[TopicPartition, list[ConsumerRecord[K, V]]]]:
-        """Return the next records by partition, as `poll` does; with `partitions`, records of these partitions only."""
+        """Return the next records by partition, like `poll`. With `partitions`, return records of these partitions
+        only.
+        """
         return self._read(current_caller(), timeout_ms, max_records, partitions)
 
     async def _read_list(
@@ -366,7 +368,9 @@ class Consumer(Generic[K, V]):
         return _Iteration(self)
 
     def __anext__(self) -> Coroutine[Any, Any, ConsumerRecord[K, V]]:
-        """Return the next record, waiting without a time limit; the iteration ends when the consumer is closed."""
+        """Wait for the next record, without a time limit, and return it. The iteration ends when the consumer is
+        closed.
+        """
         return self._next(current_caller())
 
     async def _next(self, reader: Caller) -> ConsumerRecord[K, V]:
@@ -458,7 +462,7 @@ class Consumer(Generic[K, V]):
         """Return the offset of the next record that the consumer will return. Waits until the offset is known.
 
         Raises KafkaTimeoutError after the timeout (default: default.api.timeout.ms), or its subclass
-        PendingTransactionError if an undecided transaction is the cause.
+        PendingTransactionError if the cause is a transaction that has not ended.
         """
         self._check_open()
         timeout_s = self._api_timeout_s if timeout_ms is None else duration_of(timeout_ms, "timeout_ms") / 1000
@@ -516,7 +520,7 @@ class Consumer(Generic[K, V]):
         return self._cluster.metadata.is_recreated(topic, topic_id)
 
     def wakeup(self) -> None:
-        """Make the waiting poll, or else the next poll, return without records."""
+        """Make a poll that is waiting return without records. If none is waiting, the next poll does so."""
         if self._started:
             self._thread.check()
         self._woken = True
@@ -524,7 +528,9 @@ class Consumer(Generic[K, V]):
             self._awake.set()
 
     def forget_positions(self) -> None:
-        """Drop the buffered records and continue from the committed offsets. Use it after a transaction was aborted."""
+        """Drop the buffered records and continue from the committed offsets. Call this method after a transaction has
+        been aborted.
+        """
         self._check_open()
         for state in self._subscription.assigned.values():
             state.forget_position()
@@ -532,7 +538,7 @@ class Consumer(Generic[K, V]):
         self._look_again()
 
     def pause(self, *partitions: tuple[str, int]) -> None:
-        """Stop returning records of these partitions; they stay assigned."""
+        """Stop returning records of these partitions, which stay assigned."""
         self._check_open()
         for state in [self._subscription.state(one) for one in partitions]:
             state.paused = True
@@ -626,7 +632,9 @@ class Consumer(Generic[K, V]):
         return {one: listed.offset for one, listed in found.items()}
 
     async def offsets_for_times(self, timestamps: ByPartition[int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return each partition's first record at or after a time (ms since the epoch), or None if there is none."""
+        """Return the offset and the timestamp of each partition's first record at or after a time (in ms since the
+        epoch), or None if there is no such record.
+        """
         self._check_open()
         wanted = {partition_of(one): whole_number(at, "timestamp", MAX_INT64) for one, at in timestamps.items()}
         found = await list_offsets(
@@ -644,7 +652,7 @@ class Consumer(Generic[K, V]):
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return the group, member and generation of this consumer, for `Producer.send_offsets` (KIP-447).
 
-        They stay the same after the membership is lost: the broker then refuses the offsets. The generation is -1
+        They stay the same after the membership has ended: the broker then refuses the offsets. The generation is -1
         before the consumer has joined the group, and for partitions given to `assign`: the broker does not check such
         commits.
         """
@@ -666,8 +674,8 @@ class Consumer(Generic[K, V]):
         """Wait until the group rebalances or this consumer's membership has ended.
 
         The next poll then takes part in the rebalance, or raises the failure of the membership. Use it to interrupt
-        long work between two polls, so that the work does not delay the group's rebalance. Do not call it while a poll
-        is running.
+        long processing between two polls, so that the processing does not delay the group's rebalance. Do not call it
+        while a poll is running.
         """
         coordinator = self._with_group("until_rebalance()")
         while not coordinator.rebalance_due:

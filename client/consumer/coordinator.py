@@ -4,12 +4,12 @@ A rebalance has three steps. Each is a task that begins only inside `poll()`, so
 returned count as processed:
 
 1. prepare: commit (if automatic), call the listener, give up partitions. With the eager protocol these are all
-   partitions, with the cooperative protocol only those of topics no longer subscribed. If the membership is over, all
-   partitions are lost;
+   partitions, with the cooperative protocol only those of topics that are no longer subscribed. If the membership has
+   ended, all partitions are lost;
 2. join: JoinGroup, then SyncGroup; the leader runs the assignor in between. With the cooperative protocol, records of
    kept partitions are returned meanwhile;
-3. complete: take the assignment. With the cooperative protocol, give up the partitions that move, and join again so
-   that they can be assigned.
+3. complete: take over the assigned partitions. With the cooperative protocol, give up the partitions that move, and
+   join again so that they can be assigned.
 
 No record is returned during steps 1 and 3. The end of a poll (timeout, cancellation) does not end a step: the next poll
 continues it.
@@ -74,7 +74,7 @@ task or thread and wait for it.
 
 
 class ConsumerCoordinator:
-    """The consumer's side of its group: joins the group, and takes and gives up partitions."""
+    """The consumer's side of its group: it joins the group, and takes over and gives up partitions."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class ConsumerCoordinator:
 
     @property
     def cooperative(self) -> bool:
-        """Whether the member keeps unmoved partitions through a rebalance."""
+        """Whether the member keeps, during a rebalance, the partitions that do not move."""
         return self._protocol is RebalanceProtocol.COOPERATIVE
 
     @property
@@ -141,8 +141,8 @@ class ConsumerCoordinator:
 
     @property
     def watched_topics(self) -> Collection[str]:
-        """The topics of all members, if this member is the group's leader and watches these topics for changes;
-        otherwise empty.
+        """The topics of all members if this member is the group's leader, which watches them for changes; otherwise
+        empty.
         """
         return self._watched or ()
 
@@ -161,7 +161,7 @@ class ConsumerCoordinator:
         )
 
     def group_assignment(self) -> ConsumerAssignment:
-        """Return the partitions with the generation that assigned them; both change together.
+        """Return the partitions and the generation that assigned them. Both change together.
 
         During a rebalance the last assignment is returned, until the next assignment is complete. Raises
         RebalanceInProgressError for a consumer that subscribes but is not a member of the group now.
@@ -186,7 +186,7 @@ class ConsumerCoordinator:
     # -- polling
 
     async def poll(self, deadline: float) -> bool:
-        """Continue a rebalance or begin a commit that is due; wait until `deadline` (loop time) at most.
+        """Continue a rebalance, or begin a commit that is due. Wait until `deadline` (in loop time) at most.
 
         Returns whether the consumer may return records now.
         """
@@ -245,7 +245,7 @@ class ConsumerCoordinator:
         if step is Step.COMPLETE:
             self._prepared = False
         if step is Step.JOIN and self.membership.generation.generation_id < 0 and self._subscription.assigned:
-            self._prepared = False  # the membership is over, so the assigned partitions are lost
+            self._prepared = False  # the membership has ended, so the assigned partitions are lost
         if task.cancelled():  # without this, the member could stay without its partitions
             self._prepared = self._prepared and step is Step.JOIN
             self.membership.request_rejoin(f"step {step.value!r} of the rebalance was cancelled")
@@ -441,8 +441,8 @@ class ConsumerCoordinator:
             self._attention()
 
     async def close(self, *, commit: bool, timeout_s: float) -> None:
-        """Commit if commits are automatic, leave the group, end all tasks. The timeout bounds everything except the
-        listener.
+        """Commit (if commits are automatic and `commit` is true), leave the group, and end all tasks. The timeout
+        bounds everything except the listener.
         """
         deadline = self._loop.time() + timeout_s
 

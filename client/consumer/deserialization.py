@@ -1,4 +1,4 @@
-"""`RecordDeserializer`: turns a record with bytes into a record with objects."""
+"""`RecordDeserializer`: turns a record whose key and value are bytes into a record whose key and value are objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _new: Final = partial(tuple.__new__, ConsumerRecord)
 
 
 class RecordDeserializer:
-    """Deserializes the keys and values of records. The new record has the given record as its `raw`.
+    """Deserializes the keys and values of records. The given record becomes the `raw` of the new record.
 
     Raises DeserializationError, which names the record; RetriableError if a deserializer needs a service that is not
     available; and NotReadyError if it first has to wait for the service.
@@ -44,7 +44,9 @@ class RecordDeserializer:
         return _new(fields)
 
     def several(self, records: Sequence[ConsumerRecord]) -> list[ConsumerRecord[Any, Any]]:
-        """Deserialize records until one fails, and return those before it. If there are none, raise the failure."""
+        """Deserialize records until one fails, and return those before it. If the first record fails, raise its
+        failure.
+        """
         done: list[ConsumerRecord[Any, Any]] = []
         try:
             for record in records:

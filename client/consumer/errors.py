@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class CommitFailedError(KafkaError):
     """The offsets were not committed: the member has left the group, and its partitions may belong to another member.
 
-    The partitions' new owner processes all records since the last commit again. If processing took too long, poll
-    more often, or raise max.poll.interval.ms.
+    The new owner of the partitions processes all records after the last committed offsets again. If processing took too
+    long, poll more often, or raise max.poll.interval.ms.
     """
 
 

@@ -1,7 +1,7 @@
-"""An incremental fetch session with one broker (KIP-227), in which only changes are sent. Sans-I/O.
+"""An incremental fetch session with one broker (KIP-227): requests and responses contain only changes. Sans-I/O.
 
-The session owns its id and epoch, and knows which partitions the broker has in the session. A full request (epoch 0)
-requests a new session. If the response has id 0, the broker keeps no session, and every request is full.
+`FetchSession` owns the session's id and epoch, and knows which partitions the broker has in the session. A full request
+(epoch 0) requests a new session. If the response has id 0, the broker keeps no session, and every request is full.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class FetchSession:
             self._epoch = self._epoch % MAX_EPOCH + 1
 
     def failed(self, *, known_there: bool) -> None:
-        """Start a new session with the next request. `known_there` makes that request close the old session at the
-        broker.
+        """Start a new session with the next request. With `known_there`, that request also closes the old session at
+        the broker.
         """
         self._epoch = INITIAL_EPOCH
         if not known_there:

@@ -97,7 +97,9 @@ class FetchedPartition:
 
     @property
     def end_offset(self) -> int:
-        """The offset after the last whole batch, where the next fetch begins. Only headers are read to find it."""
+        """The offset after the last whole batch, at which the next fetch begins. To find it, only batch headers are
+        read.
+        """
         end = self.next_offset
         try:
             for _, header in iter_batches(self._data):
@@ -145,7 +147,9 @@ class FetchedPartition:
     # -- inside
 
     def _read_on(self) -> bool:
-        """Decode the next portion of a partly read batch. Return False if there is no such batch, or it is damaged."""
+        """Decode the next portion of a partly read batch. Return False if there is no such batch, or if the batch is
+        damaged.
+        """
         if self._reader is not None:
             with contextlib.suppress(KafkaError):  # raised again by the next call of `take`
                 return self._load()
@@ -165,7 +169,9 @@ class FetchedPartition:
             self._load()
 
     def _load(self) -> bool:
-        """Decode the next batch, or portion of a batch, that has visible records. Return False at the end."""
+        """Decode the next batch, or the next portion of a batch, that has visible records. Return False if none is
+        left.
+        """
         while True:
             if self._reader is not None:
                 assert self._header is not None

@@ -5,13 +5,13 @@ records.
 
 Bounds: a broker gets the next request only while each of its readable partitions has at most max.partition.fetch.bytes
 buffered, and all partitions together have less than fetch.max.bytes. So the next response is on its way while the
-previous one is read. A response has fetch.max.bytes at most, or a single larger batch. Partitions that are paused, or
-passed over by the application, do not count towards these bounds, because their buffered records must not hold up other
-partitions.
+previous one is read. A response has at most fetch.max.bytes, or else a single larger batch. Partitions that are paused,
+or passed over by the application, do not count towards these bounds, because their buffered records must not hold up
+other partitions.
 
 Records of a partition are returned in the order of their offsets. Chunks (the records of one partition in one response)
-are kept in order of arrival. A chunk is dropped if its partition was revoked in the meantime, or got another position
-by a seek or a reset: the partition then has another incarnation.
+are kept in order of arrival. A chunk is dropped if its partition has since been revoked, or has got another position by
+a seek or a reset: the partition then has another `incarnation`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _MOVED: Final = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""Errors of a partition that has moved or is unavailable. Metadata is refreshed, and the fetch repeated after a
+"""Errors of a partition that has moved or is unavailable. The metadata is refreshed, and the fetch is repeated after a
 backoff.
 """
 
@@ -130,9 +130,9 @@ class Fetcher:
     ) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
         """Return up to `most` records by partition, and advance the positions.
 
-        With `only`, records of these partitions only are returned. When no record before a failure is left, this method
-        raises the failure: that of a fetch, RecordCorruptError or DeserializationError. Raises NotReadyError if a
-        deserializer has to wait.
+        With `only`, records of these partitions only are returned. A failure is raised when no records before it are
+        left: the error of a fetch, RecordCorruptError or DeserializationError. Raises NotReadyError if a deserializer
+        has to wait.
         """
         taken: dict[TopicPartition, list[ConsumerRecord[Any, Any]]] = {}
         passed: list[FetchedPartition] = []
@@ -189,7 +189,7 @@ class Fetcher:
         return record
 
     def raise_failure(self) -> None:
-        """Raise, once, the error of a fetch that a retry cannot correct."""
+        """If a fetch has failed with an error that a retry cannot correct, raise this error, but only once."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -244,7 +244,7 @@ class Fetcher:
         self._ready.clear()
 
     async def _serve(self, node_id: int) -> None:
-        """Send fetches to one broker, again and again, for the partitions that it leads."""
+        """Keep sending Fetch requests to one broker, for the partitions that it leads."""
         session = FetchSession()
         changed = self._changed[node_id]
         failures = 0
@@ -275,7 +275,7 @@ class Fetcher:
                 await asyncio.sleep(self._cluster.retry_backoff(failures - 1))
 
     def _wanted(self, node_id: int) -> dict[TopicPartition, Wanted]:
-        """Return the partitions to fetch from a broker now; empty while enough of its records are buffered."""
+        """Return the partitions to fetch from a broker now: none while enough of the broker's records are buffered."""
         wanted: dict[TopicPartition, Wanted] = {}
         metadata = self._cluster.metadata
         most = self._config.max_partition_fetch_bytes
@@ -298,7 +298,7 @@ class Fetcher:
         return {} if self._full else wanted
 
     async def _fetch(self, node_id: int, session: FetchSession) -> bool:
-        """Send a Fetch and take its response; return whether to back off before the next."""
+        """Send a Fetch request and handle its response. Return whether to back off before the next request."""
         config = self._config
         connection = await self._cluster.connection(node_id, CHANNEL)
         wanted = self._wanted(node_id)  # from here until the request is sent, no other task may run
@@ -323,7 +323,7 @@ class Fetcher:
                     self._cluster.request_refresh()
                     return True
                 return False
-            raise error_for(code, f"node {node_id} refused Fetch")
+            raise error_for(code, f"node {node_id} refused the Fetch request")
         session.succeeded(answer.session_id)
         self._take_answer(answer, wanted, asked)
         return False

@@ -16,10 +16,10 @@ class RebalanceListener:
     """Base class of rebalance listeners. Override its methods as plain or `async` methods. They run inside `poll()`.
 
     While `on_partitions_revoked` is running, this member still owns the partitions: commit the processed records, and
-    finish or abort the transaction. When `on_partitions_lost` is called, this member no longer owns them: another
-    member may own them, and a commit would fail. With the cooperative protocol only the partitions that change their
-    owner are named. An exception that a method raises ends the poll that called it. A method must not be a generator,
-    because its body would never run; `subscribe` refuses generators.
+    finish or abort the transaction. When `on_partitions_lost` is called, this member no longer owns the partitions:
+    another member may own them, and a commit would fail. With the cooperative protocol, the methods get only the
+    partitions that change their owner. An exception that a method raises ends the poll that called it. A method must
+    not be a generator, because its body would never run; `subscribe` refuses generators.
     """
 
     def on_partitions_assigned(self, partitions: set[TopicPartition]) -> Awaitable[None] | None:
@@ -29,7 +29,7 @@ class RebalanceListener:
         """Called before partitions are given up, while this member still owns them."""
 
     def on_partitions_lost(self, partitions: set[TopicPartition]) -> Awaitable[None] | None:
-        """Called when partitions are already lost; calls `on_partitions_revoked` by default."""
+        """Called when partitions have already been lost. By default, this method calls `on_partitions_revoked`."""
         return self.on_partitions_revoked(partitions)
 
 

@@ -3,10 +3,10 @@
 It owns member id and generation, and applies the coordinator's errors to them. It knows no topics, assignors or
 offsets: metadata and assignments are bytes. It never joins by itself: the consumer calls `join`, inside `poll()`.
 
-Invariants: `generation_id` is -1 unless the coordinator has this member in the group. A generation ends only with the
-next generation, with an error that ends it, or by leaving. Heartbeats are sent while STABLE, and only while the
-application polls: max.poll.interval.ms after the last poll the member leaves (KIP-62), and the next poll reports its
-partitions as lost.
+Invariants: `generation_id` is -1 unless the coordinator has this member in the group. A generation ends only when the
+next one begins, when the coordinator responds with an error that ends it, or when the member leaves. Heartbeats are
+sent while STABLE, and only while the application polls: max.poll.interval.ms after the last poll the member leaves
+(KIP-62), and the next poll reports its partitions as lost.
 
 Joins have their own connection, because their responses may take minutes and responses come in order.
 """
@@ -55,8 +55,8 @@ _REJOIN: Final = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_G
 
 
 class MemberState(Enum):
-    """The member's state, with Kafka's names: UNJOINED before and between memberships, JOINING until the assignment
-    arrives, then STABLE.
+    """The member's state, with Kafka's names. A member is UNJOINED before and between memberships, JOINING until its
+    assignment arrives, and then STABLE.
     """
 
     UNJOINED = "unjoined"
@@ -127,8 +127,8 @@ class GroupMembership:
     # -- changes of state
 
     def polled(self, *, still: bool = False) -> None:
-        """Record that the application polls. With `still`, the poll counts as running until the next call of this
-        method.
+        """Record that the application polls. With `still`, the poll is still running: it counts as such until the next
+        call of this method.
         """
         self._last_poll = self._loop.time()
         self._in_poll = still
@@ -147,7 +147,7 @@ class GroupMembership:
         self.request_rejoin(reason)
 
     def fail(self, error: KafkaError) -> None:
-        """End the membership for good; the next poll raises the error."""
+        """End the membership permanently. The next poll raises the error."""
         self.state = MemberState.UNJOINED
         self.generation = Generation()
         self.failure = error
@@ -176,7 +176,7 @@ class GroupMembership:
         return await self._cluster.coordinator(KeyType.GROUP, self.group_id, timeout_s)
 
     def forget_coordinator(self) -> None:
-        """Look the coordinator up again at its next use."""
+        """Forget the coordinator. It is looked up again when it is next needed."""
         self._cluster.forget_coordinator(KeyType.GROUP, self.group_id)
 
     # -- joining
@@ -186,7 +186,7 @@ class GroupMembership:
         again.
 
         If the next join needs a backoff, this call waits for the backoff before it returns None. Raises errors that are
-        not retriable; the membership is then over.
+        not retriable; the membership has then ended.
         """
         config = self._config
         try:
@@ -320,7 +320,7 @@ class GroupMembership:
                 await asyncio.sleep(min(due, poll_deadline) - now)
 
     async def _heartbeat(self, generation: Generation) -> bool:
-        """Send a heartbeat; return whether to send the next one soon, because this one failed."""
+        """Send a heartbeat. Return True if it failed and the next one must be sent soon."""
         timeout_s = self._config.session_timeout_ms / 1000
         request = HeartbeatRequest(
             group_id=self.group_id,

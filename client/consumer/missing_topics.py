@@ -1,7 +1,7 @@
 """`MissingTopics`: reports wanted topics that the cluster does not have, or that the consumer may not read.
 
-A topic that does not exist may be created later. So the consumer continues and logs a warning, as Kafka's consumer
-does, when it first finds the topic missing and again every REPEAT_S seconds. An invalid name, or a topic without read
+A topic that does not exist may be created later. So the consumer continues, as Kafka's consumer does. It logs a warning
+when it first finds the topic missing, and again every REPEAT_S seconds. An invalid name, or a topic without read
 permission, does not become readable by itself, so the next poll raises the error.
 """
 
@@ -22,7 +22,7 @@ REPEAT_S: Final = 60.0
 
 
 def is_missing(metadata: ClusterMetadata, name: str) -> bool:
-    """Whether the cluster has answered that a topic does not exist."""
+    """Return whether the cluster has reported that a topic does not exist."""
     topic = metadata.topics.get(name)
     return topic is not None and topic.error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -40,7 +40,7 @@ class MissingTopics:
         self._failures: dict[str, KafkaError] = {}
 
     def look(self, metadata: ClusterMetadata, wanted: Collection[str], now: float) -> None:
-        """Find the wanted topics that are missing from a new snapshot, and log those that do not exist."""
+        """Find the wanted topics that are missing from a new metadata snapshot, and log those that do not exist."""
         self._failures.clear()
         for name in [*self._said]:
             if name not in wanted or not self._code(metadata, name):
@@ -55,7 +55,7 @@ class MissingTopics:
                 self._failures[name] = error_for(code, f"topic {name!r}: {code.text}")
 
     def raise_failure(self, wanted: Collection[str]) -> None:
-        """Raise, once for each snapshot, the reason why a wanted topic cannot be read."""
+        """If a wanted topic cannot be read, raise the error that says why, at most once for each metadata snapshot."""
         if not self._failures:
             return
         failures, self._failures = self._failures, {}

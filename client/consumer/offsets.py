@@ -1,10 +1,10 @@
 """`CommittedOffsets`: writes and reads a group's committed offsets at the coordinator.
 
-Requests are retried while the coordinator moves or loads. A read also waits while a transaction that commits offsets is
-undecided, so that a reader never starts before offsets that are about to be committed. As in Kafka's consumer, a read
-always requests stable offsets, with any isolation.level (KIP-447). While a transaction is undecided, a broker responds
-with UNSTABLE_OFFSET_COMMIT or, if it has the transaction extension, with PENDING_TRANSACTION. If that lasts until the
-timeout, the read raises PendingTransactionError.
+Requests are retried while the coordinator moves or loads. A read also waits for transactions that commit offsets and
+have not ended, so that a reader never starts before offsets that are about to be committed. As in Kafka's consumer, a
+read always requests stable offsets, with any isolation.level (KIP-447). Until such a transaction has ended, a broker
+responds with UNSTABLE_OFFSET_COMMIT or, if it has the transaction extension, with PENDING_TRANSACTION. If that lasts
+until the timeout, the read raises PendingTransactionError.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class CommittedOffsets:
         try:
             async with self._turn:
                 while later := [sent for other, sent in self._sent.items() if other > number]:
-                    await asyncio.wait(later)  # their outcome decides what this retry may write
+                    await asyncio.wait(later)  # what this retry may write depends on their outcome
                     await asyncio.sleep(0)
                 offsets = {one: at for one, at in offsets.items() if self._newest.get(one, -1) < number}
                 if not offsets:
@@ -190,7 +190,7 @@ class CommittedOffsets:
         timeout_s: float,
         on_found: Callable[[Found], None] = lambda found: None,
     ) -> Found:
-        """Return the committed offset of each partition, or None. Waits for undecided transactions.
+        """Return the committed offset of each partition, or None. Waits for transactions that have not ended.
 
         `on_found` is called with the partitions of each response, so that no partition has to wait for another. After
         the timeout, this call raises KafkaTimeoutError or its subclass PendingTransactionError. Errors that are not
@@ -240,7 +240,7 @@ class CommittedOffsets:
 
 
 def read_offset_fetch(answer: OffsetFetchResponse, version: int) -> tuple[Found, KafkaError | None]:
-    """Return a group's committed offsets from a response, and the error of one partition, or None without errors.
+    """Return the committed offsets in a response, and the error of one partition, or None if no partition has an error.
 
     If several partitions have errors, an error that is not retriable is preferred. Raises an error of the whole group.
     """
@@ -261,7 +261,7 @@ def read_offset_fetch(answer: OffsetFetchResponse, version: int) -> tuple[Found,
                     continue
                 problem = (
                     PendingTransactionError(
-                        code, f"a transaction that commits offsets of {partition} is not decided yet"
+                        code, f"a transaction that commits offsets of {partition} has not ended yet"
                     )
                     if code in _PENDING
                     else error_for(code, f"committed offset of {partition}: {code.text}")
@@ -282,8 +282,8 @@ def _passes(error: KafkaError) -> bool:
 
 
 class _Retrying:
-    """Retries within a timeout: `wait` backs off. After the timeout, the block raises KafkaTimeoutError, which names
-    the last failure.
+    """An `async with` block of retries within a timeout. `wait` backs off. After the timeout, the block raises
+    KafkaTimeoutError, which names the last failure.
     """
 
     def __init__(self, cluster: Cluster, timeout_s: float, what: str) -> None:

@@ -1,8 +1,9 @@
-"""`Positions`: looks up the initial position of every assigned partition that has none.
+"""`Positions`: looks up the initial position of every assigned partition that has no position.
 
-The position is the group's committed offset, or else what auto.offset.reset says. Look-ups run in the background, so a
-partition whose offset is not available yet holds up neither a poll nor the other partitions. A partition that is
-assigned again in the meantime, or gets a position by `seek`, has another `incarnation` and keeps its new position.
+This is the group's committed offset or, without one, the offset that auto.offset.reset selects. Look-ups run in the
+background, so a partition whose offset is not available yet holds up neither a poll nor the other partitions. A
+partition that is assigned again in the meantime, or gets a position by `seek`, has another `incarnation` and keeps its
+new position.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class Positions:
         return position
 
     def start_over(self) -> None:
-        """Repeat the look-ups under way, because they may have read an offset before a newer one was committed."""
+        """Repeat the look-ups under way, because they may have read an offset before a newer offset was committed."""
         for task in self._under_way:
             task.cancel()
         self._under_way.clear()

@@ -1,7 +1,7 @@
 """Encodes and decodes the metadata that members of a group exchange through the coordinator.
 
-The formats of subscriptions and assignments are those of Kafka's ConsumerProtocol, so that members of a group may be
-different clients (KIP-429, KIP-792, KIP-881).
+The formats of subscriptions and assignments are those of Kafka's ConsumerProtocol, so that the members of a group may
+use different clients (KIP-429, KIP-792, KIP-881).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Assignment:
 
 
 def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Return topic → partition indexes, both in ascending order."""
+    """Return the partition indexes of each topic. Topics and indexes are in ascending order."""
     grouped: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         grouped.setdefault(topic, []).append(partition)

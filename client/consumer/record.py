@@ -1,4 +1,4 @@
-"""`ConsumerRecord`: a small object per record, which shares the values that all records of a batch have in common.
+"""`ConsumerRecord`: a small object for each record. The records of a batch share the values that they have in common.
 
 Key, value and header values are copies, not views of a buffer, so a record may be kept for any length of time.
 """
@@ -25,7 +25,7 @@ class BatchOrigin(NamedTuple):
 
 class ConsumerRecord(tuple[Any, ...], Generic[K, V]):
     """A record of a topic. `timestamp` is in ms since the epoch; `leader_epoch` is -1 where the broker does not send
-    it. Key and value are bytes, or what the consumer's deserializers make of them; null is None.
+    it. Key and value are bytes, or the objects that the consumer's deserializers return. None stands for null.
 
     A record is immutable, and equal only to itself. The class is a tuple because tuples are created quickly; see
     `records_of`.
@@ -66,7 +66,9 @@ class ConsumerRecord(tuple[Any, ...], Generic[K, V]):
 
     @property
     def raw(self) -> ConsumerRecord:
-        """The record with key and value as the bytes that were read; without deserializers, the record itself."""
+        """The record with its key and value as the bytes that were read. Without deserializers, this is the record
+        itself.
+        """
         return self[6] if len(self) == 7 else self  # type: ignore[return-value]
 
     @property

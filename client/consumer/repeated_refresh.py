@@ -25,8 +25,8 @@ class RepeatedRefresh:
         self._timer: asyncio.TimerHandle | None = None
 
     def look(self, topics: Collection[str], partitions: Collection[TopicPartition]) -> None:
-        """Check whether the current metadata contains these topics and the leaders of these partitions; if not,
-        schedule a refresh.
+        """Schedule a refresh if the current metadata lacks one of these topics, or the leader of one of these
+        partitions.
         """
         wanted = {*topics, *(one.topic for one in partitions if self._cluster.leader_of(one) is None)}
         if not any(map(self._may_come, wanted)):

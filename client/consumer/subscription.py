@@ -1,6 +1,6 @@
 """`SubscriptionState`: a consumer's subscription, its assigned partitions, and its position in each of them.
 
-It owns positions and makes no requests: the coordinator assigns partitions, and the fetcher reads and advances
+It owns the positions and sends no requests. The coordinator assigns partitions, and the fetcher reads and advances
 positions.
 
 Invariants: only an assigned partition has a state. A state whose position was replaced (seek, reset, new assignment)
@@ -77,7 +77,7 @@ class PartitionState:
         self.incarnation = next(_incarnations)
 
     def seek(self, offset: int, leader_epoch: int = -1) -> None:
-        """Continue at `offset`; drop buffered records and fetches under way."""
+        """Continue at `offset`. Drop the buffered records and the responses to fetches under way."""
         self.incarnation = next(_incarnations)
         self.position = self.fetch_offset = offset
         self.leader_epoch = leader_epoch
@@ -104,7 +104,7 @@ class PartitionState:
         self.buffered_bytes = 0
 
     def refetch(self) -> None:
-        """Drop buffered records and fetches under way, and fetch again from the position."""
+        """Drop the buffered records and the responses to fetches under way, and fetch again from the position."""
         if self.position is not None:
             topic_id = self.topic_id
             self.seek(self.position, self.leader_epoch)

@@ -27,7 +27,7 @@ async def log_in(mechanism: Mechanism, address: str, versions: ApiVersionTable, 
         version = versions.version_of(SaslAuthenticateRequest)
         handshake_version = versions.version_of(SaslHandshakeRequest)
     except UnsupportedVersionError as error:
-        raise UnsupportedVersionError(error.code, f"{address} has no SASL: {error.message}") from None
+        raise UnsupportedVersionError(error.code, f"{address} does not support SASL: {error.message}") from None
     lifetime_ms = 0
 
     async def ask(message: bytes) -> bytes:

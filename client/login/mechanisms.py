@@ -1,6 +1,6 @@
 """The SASL mechanisms: which messages a client sends, and how it checks those of the broker.
 
-A mechanism never logs what it sends, and no secret is in a repr or an error.
+A mechanism never logs what it sends, and no repr or error message contains a secret.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ _URL: Final = "sasl.oauthbearer.token.endpoint.url"
 _EXTENSIONS: Final = "sasl.oauthbearer.extensions"
 _PROVIDER: Final = "sasl.oauth.token.provider"
 _OF_JAAS: Final = (*_USERNAME, *_PASSWORD, _CLIENT_ID, _CLIENT_SECRET, _SCOPE, _EXTENSIONS)
-"""Settings that exclude sasl.jaas.config, because its login module has options with the same meaning."""
+"""Settings that cannot be combined with sasl.jaas.config, because its login module has options with the same meaning.
+"""
 
 _HTTP: Final = re.compile(r"https?://[^\s/@]+(/\S*)?", re.IGNORECASE)
 _EXTENSION: Final = re.compile(r"\s*(?!auth=)([A-Za-z]+)=([\x20-\x7e\t\r\n]+)")

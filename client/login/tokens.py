@@ -28,7 +28,7 @@ from ..errors import AuthenticationError, NetworkError
 log = logging.getLogger(__name__)
 
 RENEWAL: Final = 0.8
-"""The share of a token's lifetime after which a login fetches the next token, as in Kafka's client."""
+"""When this share of a token's lifetime has passed, a login fetches the next token, as in Kafka's client."""
 
 MAX_ANSWER_BYTES: Final = 1 << 20
 """Maximum number of bytes that are read from an OAuth server's response."""
@@ -152,7 +152,7 @@ class ClientCredentials:
                     return checked(value, float(lifetime_s), self.url)
                 except ValueError:
                     pass
-        raise _failed(f"the answer of {self.url} has no access_token or no expires_in")
+        raise _failed(f"the response of {self.url} has no access_token or no expires_in")
 
     def _refused(self, status: int, answer: dict[str, Any]) -> KafkaError:
         words = [str(answer[key])[:_SHOWN] for key in ("error", "error_description") if key in answer]

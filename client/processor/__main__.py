@@ -16,7 +16,7 @@ def _argument(_: click.Context, __: click.Parameter, values: tuple[str, ...]) ->
     for value in values:
         name, equals, text = value.partition("=")
         if not equals or not name.isidentifier():
-            raise click.BadParameter(f"{value!r} is not name=value")
+            raise click.BadParameter(f"{value!r} is not of the form name=value")
         arguments[name] = text
     return arguments
 

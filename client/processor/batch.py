@@ -11,8 +11,8 @@ from ..values import OffsetAndMetadata, TopicPartition
 class Batch:
     """Gathered records, and the offsets to commit for them.
 
-    Invariant: `offsets` has exactly the partitions of the gathered records, each with the position after its last
-    record.
+    Invariant: the keys of `offsets` are the partitions of the gathered records. Each value is the position after the
+    partition's last gathered record.
     """
 
     __slots__ = ("offsets", "records")

@@ -1,4 +1,5 @@
-"""Decides which errors a record has caused, finds the record in a failed batch, and builds a dead letter's headers.
+"""Decides which errors were caused by a record, finds this record in a failed batch, and builds a dead letter's
+headers.
 
 A record on which the function fails goes to the dead-letter topic with its key, value and headers, and with headers
 that name its source and the error. The transaction of the dead letter also commits the offset after that record.
@@ -39,8 +40,8 @@ _OF_A_RECORD: Final = frozenset(
 
 
 def is_poison(error: BaseException) -> bool:
-    """Return whether the record has caused the error: true for exceptions, except those about the cluster, the group or
-    the transaction.
+    """Return whether a record has caused the error. This is true for all exceptions except those about the cluster, the
+    group or the transaction.
     """
     if isinstance(error, KafkaError):
         return isinstance(error, RecordTooLargeError) or error.code in _OF_A_RECORD
@@ -70,9 +71,10 @@ def error_headers(record: ConsumerRecord[Any, Any], error: BaseException) -> lis
 class Isolation:
     """Finds the record at fault in a failed batch, by halving the size of the next batches.
 
-    Until the positions are past the failed batch, only its partitions are read, so that no records of other partitions
-    come between. If no records arrive for some time, other partitions are read as well, in batches of the same small
-    size, so that they are not held up. When a batch of one record fails, that record is at fault.
+    Until the positions are past the failed batch, only the batch's partitions are read, so that the next batches
+    contain no records of other partitions. If no records arrive for some time, other partitions are read as well, in
+    batches of the same small size, so that they are not held up. When a batch of one record fails, that record is at
+    fault.
     """
 
     def __init__(self, max_records: int) -> None:

@@ -1,4 +1,4 @@
-"""`FailurePolicy`: decides which failures are temporary, and how many of them end the processor."""
+"""`FailurePolicy`: decides which failures are temporary, and after how many failures the processor ends."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ FENCE_WINDOW_S: Final = 60.0
 """More than MAX_FENCES fatal errors of producers within FENCE_WINDOW_S seconds end the processor.
 
 A transaction that timed out, or a rebalance, fences a producer as well, so a fatal error first leads to a new
-initialisation. Without the limit two processors with the same transactional.id would fence each other forever.
+initialisation. Without this limit, two processors with the same transactional.id would fence each other forever.
 """
 MAX_HOPELESS: Final = 3
-"""Maximum consecutive aborts because of errors that are not known to be temporary; the next such error is raised. Also
-the maximum number of repeated requests for the result of one commit.
+"""Maximum number of consecutive aborts because of errors that are not known to be temporary; the next such error is
+raised. This is also the maximum number of repeated requests for the result of one commit.
 """
 
 _OF_THE_GROUP: Final = frozenset(

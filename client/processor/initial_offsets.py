@@ -1,7 +1,8 @@
-"""`InitialOffsets`: initial offsets of partitions without a committed offset, with auto.offset.reset=latest.
+"""`InitialOffsets`: commits initial offsets for partitions without a committed offset, if auto.offset.reset=latest.
 
 After an abort the worker goes back to the committed offsets. Without a committed offset it would start at the end
-again, and skip records that have arrived in the meantime. So the initial position of a partition is committed once.
+again, and skip records that have arrived in the meantime. To prevent this, the initial position of each partition is
+committed once.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class InitialOffsets:
         self._found: dict[TopicPartition, int] = {}
 
     async def commit(self, arrived: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
-        """Commit the initial positions of new partitions: the offset of a poll's first record, or the consumer's
-        position.
+        """Commit the initial position of each new partition: the offset of its first polled record or, if none has
+        arrived, the consumer's position.
         """
         if not self._needed:
             return

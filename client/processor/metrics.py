@@ -20,7 +20,8 @@ class Metrics:
     aborts: int = 0
     """Aborted transactions."""
     reinitialisations: int = 0
-    """Number of repeated initialisations of producers: after rebalances, fencing, and failures with an unknown outcome.
+    """Number of repeated initialisations of producers, which follow rebalances, fencing, and failures with an unknown
+    outcome.
     """
     rebalances: int = 0
     """Completed rebalances, counted for each worker."""

@@ -21,7 +21,9 @@ from .transaction import OutputRecord, ProcessorTransaction
 log = logging.getLogger(__name__)
 
 Process: TypeAlias = Callable[[list[ConsumerRecord[K, V]], ProcessorTransaction[SentK, SentV]], Awaitable[None] | None]
-"""Processes the records of one transaction, and sends its output with the transaction. Plain or async."""
+"""Processes the records of one transaction, and sends the output records with the transaction object. Either plain or
+async.
+"""
 Outputs: TypeAlias = Iterable[OutputRecord[SentK, SentV]] | None
 """The output records of one input record. None and an empty list both filter the record out."""
 Transform: TypeAlias = Callable[
@@ -61,7 +63,7 @@ class ProcessorOptions:
         if self.group_aware and not self.transactional_id:
             raise ConfigError(
                 "transactional_id",
-                "names this worker: give each worker its own id, which stays the same across restarts; or set "
+                "is missing: give each worker its own id, which stays the same across restarts; or set "
                 "consumer_group_aware_transaction=False, with which each input partition has a producer and an id",
                 "consumer_group_aware_transaction",
             )
@@ -99,7 +101,8 @@ class ProcessorOptions:
 
 
 def shared_settings(settings: Mapping[str, object], kind: type[ClientConfig]) -> dict[str, object]:
-    """Return the settings for one kind of client, without the settings that only the other kind knows.
+    """Return the settings for one `kind` of client (producer or consumer), without those that only the other kind
+    knows.
 
     A setting that neither kind knows is kept, so that the client refuses it.
     """
@@ -118,7 +121,7 @@ def settings_without(settings: Mapping[str, object] | None, fixed: Iterable[str]
 
 
 def take_serdes(settings: dict[str, object], kind: str) -> tuple[object, object]:
-    """Remove the key's and the value's (de)serializer from settings, and return them; `kind` is serializer or
+    """Remove the (de)serializers of keys and of values from `settings`, and return them. `kind` is serializer or
     deserializer. Raises ConfigError for a value that is not of this kind.
     """
     parts = [f"{part}.{kind}" for part in ("key", "value")]
@@ -130,7 +133,8 @@ def take_serdes(settings: dict[str, object], kind: str) -> tuple[object, object]
 def deserialized(
     process: Process[K, V, SentK, SentV], deserialize: RecordDeserializer
 ) -> Process[bytes, bytes, SentK, SentV]:
-    """Return a processing function that takes records with bytes, deserializes them, and calls `process`.
+    """Return a processing function that takes records whose keys and values are bytes, deserializes them, and calls
+    `process`.
 
     A record that cannot be deserialized goes to the dead-letter topic, if there is one.
     """

@@ -1,8 +1,8 @@
 """`OwnedProducer`: a producer that can be made usable again after any failure.
 
-It owns a transactional.id and the producer that currently uses it. `clean` means that no transaction is open or
-undecided. If an abort cannot make the producer clean, a new initialisation does, with a new producer if the old one is
-unusable.
+It owns a transactional.id and the producer that currently uses it. `clean` means that no transaction is open, and that
+none has an unknown outcome. If an abort cannot make the producer clean, a new initialisation does so, with a new
+producer if the old one is unusable.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class OwnedProducer:
 
     async def initialise(self, assignment: GroupAssignment | None = None) -> None:
         """Fence the previous producers of this id and, with an assignment, those of the assignment's partitions. This
-        decides their open transactions.
+        ends their open transactions.
         """
         if self._initialised:
             self._metrics.reinitialisations += 1
@@ -88,7 +88,9 @@ class OwnedProducer:
             self.clean = True
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Abort the open transaction and disconnect. Failures are logged; the transaction's timeout then aborts it."""
+        """Abort the open transaction and disconnect. Failures are logged; the coordinator then aborts the transaction
+        after its timeout.
+        """
         producer, self._producer = self._producer, None
         self.clean = False
         if producer is not None:

@@ -1,9 +1,9 @@
 """`WorkerProcesses`: starts worker processes, restarts those that die, and ends them together.
 
-When `run` returns or raises, no child process is left. A child that dies is started again, which is safe because its
-consumer group and its transactional id fence the dead process and abort its open transaction. If a child dies beyond
-the restart budget, or its factory fails, the other children are stopped and WorkerDiedError gives the reason. Children
-end when their parent is killed.
+When `run` returns or raises an exception, no child process is left. A child that dies is started again, which is safe
+because its consumer group and its transactional id fence the dead process and abort its open transaction. If a child
+dies after the maximum number of restarts, or if its factory fails, the other children are stopped and WorkerDiedError
+gives the reason. Children end when their parent is killed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RESTART_BACKOFF_MAX_MS: Final = 5_000
 
 
 class WorkerDiedError(FatalError):
-    """A worker process died and is not restarted. The message names the worker, its exit code and its last error."""
+    """A worker process has died, and is not restarted. The message names the worker, its exit code and last error."""
 
     remedy = "see the worker's own log, correct the cause, and start the processes again"
 
@@ -63,7 +63,7 @@ class WorkerProcesses:
     1, and with `arguments` as keywords, which must be picklable. The factory returns a Processor, which the process
     runs; its transactional_id must contain the number. `run` returns after `stop()`, SIGTERM or SIGINT, when all
     workers have finished their transactions. Workers that take longer than `stop_timeout_s` are killed, and their
-    transactions time out. At most `restarts` restarts, of all workers together, are made within `restart_window_s`.
+    transactions time out. All workers together are restarted at most `restarts` times within `restart_window_s`.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """`Processor`: consume-transform-produce with the input offsets in the same transaction, so that every input record
 takes effect exactly once.
 
-A processor owns its workers. `worker.py` has the steps of a worker, `producers.py` its producers.
+A processor owns its workers. `worker.py` contains the steps of a worker, and `producers.py` a worker's producers.
 """
 
 from __future__ import annotations
@@ -56,26 +56,26 @@ class Processor(Generic[K, V, SentK, SentV]):
     its transaction aborted.
 
     `consumer_group_aware_transaction`: with True (default) each worker has one producer, named `transactional_id`. Each
-    worker needs its own `transactional_id`, which must stay the same across restarts. On a broker without group-aware
-    transactions the worker uses KIP-447 instead; "require" raises UnsupportedVersionError there. With False each input
-    partition has a producer, named `{application_id}-{topic}-{partition}` (`application_id` defaults to the group's
-    id). The function then gets the records of one partition, and an async function runs for several partitions at the
-    same time. During an upgrade, members with True and with False may share a group.
+    worker needs its own `transactional_id`, which must stay the same across restarts. If the broker has no group-aware
+    transactions, the worker uses KIP-447 instead; with "require" it raises UnsupportedVersionError. With False each
+    input partition has a producer, named `{application_id}-{topic}-{partition}` (`application_id` defaults to the
+    group's id). The function then gets the records of one partition, and an async function runs for several partitions
+    at the same time. During an upgrade, members with True and with False may share a group.
 
-    An exception of the function ends `run()`, with a note that names topic, partition and offsets of the batch's
-    records. With a `dead_letter_topic`, records for which the function raises an exception are sent to this topic, in
-    the same transaction as their offsets.
+    An exception of the function ends `run()`. A note on the exception names the topic, partition and offsets of the
+    batch's records. With a `dead_letter_topic`, records for which the function raises an exception are sent to this
+    topic, in the same transaction as their offsets.
 
     In `Processor[K, V, K2, V2]`, K and V are the types of the input's keys and values, K2 and V2 those of the output's.
     They follow from the deserializers and serializers; without these, keys and values are bytes. A record that cannot
     be deserialized ends `run()` with DeserializationError, or goes to the dead-letter topic as it was read. Output that
     cannot be serialized raises SerializationError in the function.
 
-    `workers` is the number of workers that run as tasks. With more than one, each appends its number to
+    `workers` is the number of workers that run as tasks. With more than one worker, each appends its number to
     `transactional_id` and group.instance.id. `run_processes` runs workers as processes instead. A batch ends after
-    `max_batch_records` records, or `max_batch_ms` after its first record. `settings` go to the clients that know them;
-    `consumer_settings` and `producer_settings` go to one kind of client. Without committed offsets the processor begins
-    with the earliest record, unless auto.offset.reset says otherwise.
+    `max_batch_records` records, or `max_batch_ms` after its first record. Each of the `settings` goes to the kinds of
+    client that have it. `consumer_settings` and `producer_settings` go to one kind of client only. Without committed
+    offsets the processor begins with the earliest record, unless auto.offset.reset says otherwise.
     """
 
     def __init__(
@@ -207,9 +207,9 @@ class Processor(Generic[K, V, SentK, SentV]):
     async def run(self) -> None:
         """Process records until `stop()` is called.
 
-        Raises the error of the first worker that fails: the exception of the function, ProducerFencedError,
-        FencedInstanceError, AuthorizationError and so on. A failure or a cancellation aborts the open transactions. If
-        the function raises CancelledError although the run was not cancelled, this is a failure as well: RuntimeError
+        Raises the error of the first worker that fails, for example an exception of the function, ProducerFencedError,
+        FencedInstanceError or AuthorizationError. A failure or a cancellation aborts the open transactions. If the
+        function raises CancelledError although `run()` was not cancelled, this is a failure as well, and RuntimeError
         is raised.
         """
         if self._running:

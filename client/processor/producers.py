@@ -1,16 +1,18 @@
-"""The producers of a worker: one for all of its partitions, or one for each. Both are kinds of `WorkerProducers`.
+"""The producers of a worker: one for all of its partitions, or one for each partition. Both kinds implement
+`WorkerProducers`.
 
-When the worker's generation changes, both keep the previous producers out of the partitions, each in its own way:
+When the worker's generation changes, both kinds keep the previous producers from committing, each in its own way:
 
 * `GroupAwareProducer`: one producer with the worker's own id, initialised with the member's assignment. A broker with
-  group.aware.transaction then fences every producer of the group that owned these partitions before, and completes its
-  transactions. Any other broker refuses the offsets of outdated members by their generation, and makes readers of
-  committed offsets wait until pending ones are decided (KIP-447).
+  group.aware.transaction then fences every producer of the group that owned these partitions before, and ends its open
+  transactions. Any other broker refuses offsets that an outdated member sends with its old generation. It also makes
+  readers of committed offsets wait until the transactions that commit offsets have ended (KIP-447).
 * `PartitionProducers`: a producer for each input partition, `{application_id}-{topic}-{partition}`. The worker that
   gets the partition initialises the id, which fences the previous worker's producer.
 
-Members of both kinds may be in one group: their offsets carry member and generation, and they read committed offsets
-only after their initialisation, and only stable ones. docs/transactions.md describes the handover between the kinds.
+One group may have members with either kind of producer. All of them send their member id and generation with their
+offsets. They read committed offsets only after they have initialised their producers, and they read only stable
+offsets. docs/transactions.md describes the handover between the kinds.
 """
 
 from __future__ import annotations
@@ -35,18 +37,20 @@ class WorkerProducers(Protocol):
 
     @property
     def clean(self) -> bool:
-        """Whether no transaction is open or undecided."""
+        """Whether every transaction of these producers is known to have ended."""
 
     async def start(self) -> None:
-        """Initialise the producers whose ids are known before the assignment. This decides the open transactions of
-        these ids.
+        """Initialise the producers whose transactional ids do not depend on the assignment. This ends the open
+        transactions of these ids.
         """
 
     async def initialise(self, assignment: GroupAssignment) -> None:
-        """Take over these partitions: their previous producers cannot commit their offsets afterwards."""
+        """Take over these partitions, so that their previous producers can no longer commit offsets of them."""
 
     async def recover(self, assignment: GroupAssignment) -> None:
-        """Abort open transactions of the producers and resolve undecided ones; the generation stays the same."""
+        """End all transactions of these producers: abort them or, if their outcome is unknown, initialise the producers
+        again. The generation stays the same.
+        """
 
     def shares(self, batch: Batch) -> list[Share]:
         """Return the producer and the records of each transaction in which the batch is committed."""

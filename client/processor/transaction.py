@@ -1,6 +1,6 @@
 """`ProcessorTransaction`: the object with which a processing function sends records.
 
-The records commit together with the offsets of the input records.
+The records are committed together with the offsets of the input records.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class ProcessorTransaction(Generic[SentK, SentV]):
         """Send a record in this transaction; the commit fails if the record cannot be delivered.
 
         The arguments may change after the call. An object whose schema is not known yet is copied with `copy.deepcopy`.
-        If it cannot be copied, it must not change before the function has returned and its batch has ended.
+        If it cannot be copied, it must not change until the function has returned and its batch has ended.
 
         Raises RecordTooLargeError, SerializationError if a serializer fails, TypeError for values that are not bytes if
         there is no serializer, and IllegalStateError after the function has returned.
         """
         if self._over:
-            raise IllegalStateError("the transaction is over: call send() only while the processing function runs")
+            raise IllegalStateError("the transaction has ended: call send() only while the processing function runs")
         sent_key: Any = key
         sent_value: Any = value
         if self._serialize is not None:
@@ -119,7 +119,7 @@ class ProcessorTransaction(Generic[SentK, SentV]):
         if self._dead_letter_topic is None:
             raise IllegalStateError("dead_letter() needs a processor with a dead_letter_topic")
         if self._over:
-            raise IllegalStateError("the transaction is over: call dead_letter() only while the function runs")
+            raise IllegalStateError("the transaction has ended: call dead_letter() only while the function runs")
         note_dead_letter(record, error)
         raw, headers = record.raw, error_headers(record, error)
         self._send(self._dead_letter_topic, raw.value, raw.key, None, max(raw.timestamp, 0), headers)
@@ -130,7 +130,7 @@ class ProcessorTransaction(Generic[SentK, SentV]):
         return self._dead_letter_topic is not None and is_poison(error)
 
     def close(self) -> None:
-        """Accept no more records: a task that outlives the function must not write into the next transaction."""
+        """Accept no more records. A task that outlives the function must not write into the next transaction."""
         self._over = True
 
     async def finish(self) -> None:

@@ -1,15 +1,15 @@
-"""`Worker`: a worker of a processor, with a consumer and producers. It defines the order of their work.
+"""`Worker`: a worker of a processor, with a consumer and producers. It determines the order of their steps.
 
-* After every rebalance the producers are initialised first, which decides open transactions of other producers on these
-  partitions. Then the committed offsets are read, waiting for undecided transactions, and then the first fetch is sent.
-  Records of earlier fetches are dropped.
+* After every rebalance the producers are initialised first, which ends open transactions of other producers on these
+  partitions. Then the worker reads the committed offsets, and waits for transactions that commit offsets and have not
+  ended. Only then is the first fetch sent. Records of earlier fetches are dropped.
 * A batch is gathered before its transaction begins. Partitions are given up only while a batch is gathered, so no
   transaction is open then. Gathered records of these partitions are dropped.
 * A rebalance that begins while the function runs aborts the transaction, because the group does not wait for the
-  function. After the function has returned, the commit decides: the coordinator refuses an outdated member's offsets,
-  and with them the whole transaction (KIP-447).
-* Unless a transaction is known to be committed, the positions go back to the committed offsets, and buffered records
-  are dropped. A producer that is not known to be clean is initialised again, which decides its open transaction.
+  function. After the function has returned, the worker tries to commit in any case. If the member is outdated, the
+  coordinator refuses its offsets, and with them the whole transaction (KIP-447).
+* After a transaction that is not known to be committed, the positions go back to the committed offsets, and buffered
+  records are dropped. A producer that is not known to be clean is initialised again, which ends its open transaction.
 
 Temporary failures (brokers restarting, rebalances, aborts) are retried without limit. An exception in the function ends
 `run()`, unless the processor has a dead-letter topic.
@@ -50,7 +50,9 @@ class _Poisoned(Exception):
 
 
 class Worker(RebalanceListener):
-    """One worker of a processor. Call `start`, then `run`, which may be repeated after a failure, then `close`."""
+    """One worker of a processor. Call `start`, `run` and `close`, in this order. `run` may be called again after a
+    failure.
+    """
 
     def __init__(self, options: ProcessorOptions, metrics: Metrics) -> None:
         self._options = options
@@ -136,7 +138,7 @@ class Worker(RebalanceListener):
     # -- gathering
 
     async def _gather(self) -> None:
-        """Fill the batch. It stays empty if no records arrive for some time, or if a rebalance has ended meanwhile."""
+        """Fill the batch. It stays empty if no records arrive for some time, or if a rebalance ends meanwhile."""
         consumer, batch, isolation = self._consumer, self._batch, self._isolation
         loop = asyncio.get_running_loop()
         end: float | None = None
@@ -275,7 +277,7 @@ class Worker(RebalanceListener):
         transaction: ProcessorTransaction[Any, Any],
         rebalance: asyncio.Future[None],
     ) -> None:
-        """Run the function; cancel an async one when the group rebalances."""
+        """Run the function. If it is async, cancel it when the group rebalances."""
         try:
             await self._run_function(process, batch, transaction, rebalance)
         except KafkaError:
@@ -340,7 +342,7 @@ class Worker(RebalanceListener):
             try:
                 return await producer.commit_transaction()
             except CommitUnknownError as error:
-                # Only the coordinator knows the result; a new initialisation would decide the transaction as well.
+                # Only the coordinator knows the result. A new initialisation would end the transaction, too.
                 if attempt >= MAX_HOPELESS:
                     raise
                 log.warning("the result of a commit is not known yet, asking again: %s", error.message)

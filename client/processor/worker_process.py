@@ -1,7 +1,7 @@
 """Entry point of a worker process: `multiprocessing` calls `main` in a new interpreter.
 
-`main` makes the processor with the factory, runs it until SIGTERM or SIGINT, or until the parent process ends, and
-reports the outcome to the parent through a pipe. The open transaction is finished first.
+`main` makes the processor with the factory. It runs the processor until SIGTERM or SIGINT, or until the parent process
+ends, and reports the outcome to the parent through a pipe. Before the process ends, it finishes the open transaction.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 It owns the partitions' queues and the memory of all batches together (buffer.memory). It decides when a batch is ready:
 when it is full, linger.ms have passed, or a caller flushes or waits for memory. Every record goes through `append`,
-which never waits; a caller that gets None from `append` has to wait for `room`.
+which never waits. If `append` returns None, its caller has to await `room`.
 
-A batch begins with the memory for INITIAL_SIZE bytes, or for a single larger record. If its records need more before it
-is sent, it gets more, up to its full size, as long as memory is free. Kafka's client reserves batch.size bytes for each
-partition.
+A batch begins with the memory for INITIAL_SIZE bytes, or for a single larger record. If more memory is needed before
+the batch is sent, the batch gets it, up to its full size, as long as memory is free. Kafka's client reserves batch.size
+bytes for each partition.
 
 The records of a batch are compressed only when it is sent. Until then, its memory is that of the uncompressed records.
 A batch is full when its estimated compressed size is batch.size, or when its uncompressed size is COMPRESSED_AT_ONCE,
@@ -46,7 +46,9 @@ batch is compressed, which takes a few milliseconds for this size.
 """
 
 RATIO_UP, RATIO_DOWN = 0.05, 0.005
-"""How fast a topic's estimated compression ratio follows a batch that was larger, or smaller, than estimated."""
+"""How fast a topic's estimated compression ratio rises after a batch that was larger than estimated, or falls after one
+that was smaller.
+"""
 
 
 class TopicQueues:
@@ -166,8 +168,8 @@ class RecordAccumulator:
         known = self.topic(topic.name)
         for partition in range(len(known.queues), len(topic.partitions)):
             known.queues.append(PartitionQueue(topic.name, partition, self._idempotent))
-        # A topic never loses a partition. Fewer partitions mean stale metadata, or a recreated topic: it has another id
-        # or, without ids, it was missing in between.
+        # A topic never loses a partition. Fewer partitions mean stale metadata, or a recreated topic. A recreated topic
+        # has another id or, without ids, was missing in between.
         known.count = max(known.count if topic.topic_id == known.topic_id else 0, len(topic.partitions))
         known.topic_id = topic.topic_id
         led = tuple(partition.index for partition in topic.partitions if partition.leader_id >= 0)
@@ -182,7 +184,7 @@ class RecordAccumulator:
             known.topic_id = None
 
     def restrict(self, partitions: Collection[tuple[str, int]] | None) -> None:
-        """Let records without a key go only to these partitions of their topics; None removes the restriction."""
+        """Restrict records without a key to these partitions of their topics; None removes the restriction."""
         if partitions is self._only is None:
             return
         self._only = partitions
@@ -227,8 +229,8 @@ class RecordAccumulator:
         has_waited: bool = False,
         forced: bool = False,
     ) -> Delivery | None:
-        """Add a record to its partition's open batch. Return None, and add nothing, if there is no memory for a new
-        batch.
+        """Add a record to its partition's open batch. If a new batch is needed and there is no memory for it, add
+        nothing and return None.
 
         `has_waited`: `room` has given this record its turn. `forced`: add the record even if no memory is free. Raises
         RecordTooLargeError for a record that can never be sent, and TypeError for values that are not bytes.
@@ -244,7 +246,7 @@ class RecordAccumulator:
         return self._append_reserving(topic, partition, timestamp, key, value, headers, has_waited, forced)
 
     def hold(self, topic: TopicQueues, record: RecordValues) -> Delivery | None:
-        """Keep a record until the topic's partitions are known. Return None, and keep nothing, if no memory is free."""
+        """Keep a record until the topic's partitions are known. If no memory is free, keep nothing and return None."""
         self._thread.check()
         size = HEADER_SIZE + record_size(record.key, record.value, record.headers)
         self._check_size(size)
@@ -268,8 +270,9 @@ class RecordAccumulator:
     ) -> None:
         """Append the records that waited for the topic's partitions, in order, even if no memory is free.
 
-        If records cannot be appended, call `on_failure` with the failure of the first. If the program's partitioner raises
-        SystemExit or KeyboardInterrupt, its record fails, the others are appended, and the exception is raised then.
+        If records cannot be appended, call `on_failure` with the failure of the first one. If the program's partitioner
+        raises SystemExit or KeyboardInterrupt, its record fails, the others are appended, and then the exception is
+        raised.
         """
         unplaced, topic.unplaced = topic.unplaced, None
         if unplaced is None:
@@ -284,7 +287,7 @@ class RecordAccumulator:
                     topic, partition, record.timestamp, record.key, record.value, record.headers, forced=True
                 )
                 assert placed is not None
-            except BaseException as error:  # including one of the program's partitioner
+            except BaseException as error:  # also an error of the program's partitioner
                 if not isinstance(error, Exception):
                     exit = error
                 failure = error if isinstance(error, KafkaError) else _unplaceable(topic.name, error)
@@ -334,7 +337,7 @@ class RecordAccumulator:
         has_waited: bool,
         forced: bool,
     ) -> Delivery | None:
-        """Append a record that does not fit into the open batch as it is: the batch grows, or a new one begins."""
+        """Append a record that does not fit into the open batch as it is: enlarge the batch, or begin a new one."""
         self._thread.check()  # not for each record, because the check has a cost
         queue = topic.queues[partition]
         size = HEADER_SIZE + record_size(key, value, headers)
@@ -369,7 +372,9 @@ class RecordAccumulator:
         return Delivery(batch, 0, timestamp)
 
     def _grow(self, batch: ProducerBatch, size: int, batch_size: int) -> bool:
-        """Give an open batch memory for a record of `size` bytes; return False if it is full or there is no memory."""
+        """Give an open batch memory for a record of `size` bytes. Return False if the batch is full or no memory is
+        free.
+        """
         full = min(int(batch_size / batch.builder.ratio), max(batch_size, COMPRESSED_AT_ONCE))
         needed = batch.builder.size + size
         reserved = min(max(2 * batch.reserved, needed), full)
@@ -391,7 +396,7 @@ class RecordAccumulator:
     # -- memory
 
     async def room(self, record_bytes: int) -> int:
-        """Wait until it is this task's turn, and there is memory for a batch that begins with a record of this size.
+        """Wait until it is this task's turn and there is memory for a batch that begins with a record of this size.
 
         Returns the number of bytes promised to the task, which is the argument for `end_turn`.
         """
@@ -476,7 +481,8 @@ class RecordAccumulator:
             topic.ratio = max(topic.ratio - RATIO_DOWN, seen, 0.01)
 
     def split(self, batch: ProducerBatch) -> list[ProducerBatch]:
-        """Split a batch that the broker found too large into two, which share its sequence, memory and deadline.
+        """Split a batch that the broker found too large into two batches, which share its sequence, memory and
+        deadline.
 
         Later batches of the topic have at most half of its size, so that not all of them are refused and split.
         """
@@ -517,8 +523,8 @@ class RecordAccumulator:
     async def flush(self) -> list[Outcome]:
         """Send all batches without lingering, and wait until all outcomes are known. Does not raise errors.
 
-        Returns the earlier outcomes whose failures the program has not received, then those that it waited for. The
-        caller must pass them to `take_failure`.
+        Returns the earlier outcomes whose failures the program has not received, followed by the outcomes that this
+        call waited for. The caller must pass all of them to `take_failure`.
         """
         outcomes: list[Outcome] = list(self.unobserved_failures)
         outcomes += (topic.unplaced for topic in self.topics.values() if topic.unplaced is not None)

@@ -1,8 +1,8 @@
 """`ProducerBatch`, a batch of records on its way to a partition, and `Delivery`, the future result of a record.
 
 The outcome is set once, for all records of the batch. If the broker finds a batch too large, the batch is split, and
-its outcome is that of its parts. A batch does no queueing, sending or retrying; it only stores the numbers that these
-steps need.
+its outcome is then the outcome of its parts. A batch does no queueing, sending or retrying; it only stores the numbers
+that these steps need.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Outcome:
         raise NotImplementedError
 
     def fail(self, error: KafkaError, on_observed: Callable[[Outcome], object]) -> None:
-        """Set an error, because the records are not known to be written. `on_observed` is called with this outcome when
-        the program has received the failure of each record.
+        """Set an error, because the records are not known to have been written. `on_observed` is called with this
+        outcome when the program has received the failure of each record.
         """
         self.error = error
         self._observed: set[int] = set()
@@ -67,7 +67,7 @@ class Outcome:
         return waiter
 
     def replacements(self) -> Iterable[Outcome]:
-        """Return the outcomes that the records have instead of this one."""
+        """Return the outcomes that have replaced this one for its records."""
         return ()
 
     async def wait(self) -> None:
@@ -90,9 +90,9 @@ class ProducerBatch(Outcome):
 
     Batches are delivered by ascending `order`, which grows with each new batch. The parts of a split batch have the
     order of the split batch, followed by 0 and by 1. `base_sequence` is -1 until the batch is first sent. `was_sent`:
-    the batch, or the batch that it is a part of, was sent with its current sequence. `maybe_written`: a response was
-    lost, or did not say whether the batch was written. `doubtful`: the batch is a part of a batch that may be written
-    as a whole.
+    the batch, or the larger batch that it was split from, was sent with the current sequence. `maybe_written`: a
+    response was lost, or did not say whether the batch was written. `doubtful`: the batch is a part of a batch that may
+    have been written as a whole.
     """
 
     __slots__ = (
@@ -170,7 +170,7 @@ class ProducerBatch(Outcome):
         self.payload = None
 
     def complete(self, base_offset: int, log_append_time: int) -> None:
-        """Mark the batch as written: the broker has written the records, the first at `base_offset` (-1: unknown)."""
+        """Mark the batch as written. The broker has written its first record at `base_offset` (-1: unknown)."""
         self.base_offset = base_offset
         self.log_append_time = log_append_time
         self.finish()
@@ -222,8 +222,8 @@ class Delivery:
         return outcome.done
 
     def result(self) -> RecordMetadata:
-        """Return where the record was written, or raise its failure. Raises IllegalStateError while the outcome is
-        unknown.
+        """Return where the record was written, or raise the record's failure. Raises IllegalStateError while the
+        outcome is unknown.
         """
         if not self.done():
             raise IllegalStateError("the outcome of the record is not known yet: await the delivery, or flush() first")
@@ -258,8 +258,8 @@ class Delivery:
     def when_done(self, callback: Callable[[bool], object]) -> None:
         """Call `callback(written)` on the event loop when the outcome is known.
 
-        Unlike `report_to`, this does not take over the failure: `Producer.flush` still raises it. Exceptions of the
-        callback go to the event loop's exception handler.
+        Unlike with `report_to`, a failure does not count as received: `Producer.flush` still raises it. Exceptions of
+        the callback go to the event loop's exception handler.
         """
         self._call_when_done(lambda: callback(self._outcome.error is None))
 

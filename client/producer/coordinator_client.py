@@ -1,8 +1,9 @@
-"""`CoordinatorClient`: sends a request to its coordinator, and retries it after certain errors, for max.block.ms.
+"""`CoordinatorClient`: sends requests to a coordinator, and retries them after certain errors, for at most
+max.block.ms.
 
-It decides how to react to each error code. It also records the attempts (`Lost`), because a request without a response
-may have been executed. An error that ends the transaction or the producer changes the state in `TransactionManager`.
-`transaction_calls.py` and `initialisation.py` make the requests.
+It decides how to react to each error code. It also records the attempts of each call (`Lost`), because a request
+without a response may have been executed. An error that ends the transaction or the producer changes the state in
+`TransactionManager`. `transaction_calls.py` and `initialisation.py` make the requests.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ R = TypeVar("R", bound=Response)
 
 CHANNEL: Final = "coordinator"
 """The channel of coordinator requests. They have their own connection, so that a Produce response that waits for the
-disk does not hold up the coordinator's.
+disk does not hold up a coordinator's response.
 """
 
 CONCURRENT_BACKOFF_MS: Final = 5
-"""Milliseconds to wait after the first CONCURRENT_TRANSACTIONS. Writing the previous transaction's markers takes about
-as long.
+"""Milliseconds to wait after the first CONCURRENT_TRANSACTIONS error: about the time that it takes to write the
+previous transaction's markers.
 """
 
 
@@ -75,7 +76,8 @@ UNCERTAIN: Final = frozenset(
         _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     }
 )
-"""Errors after which a decision may have been written, because the coordinator failed or moved while it wrote."""
+"""Errors after which a commit or abort may have been written, because the coordinator failed or moved while it wrote.
+"""
 
 Build = Callable[[Connection], tuple[Request[R], int]]
 """Builds the request, and chooses its version, for the connection on which it will be sent."""
@@ -90,7 +92,9 @@ def verdict(code: ErrorCode) -> Verdict:
 
 
 def worst(codes: Iterable[int]) -> int:
-    """Return the most severe error of a response: FATAL before ABORT before errors that are retried."""
+    """Return the most severe error of a response. FATAL is more severe than ABORT, and ABORT more than errors that are
+    retried.
+    """
     severity = {Verdict.FATAL: 3, Verdict.ABORT: 2}
     found = [error_code(code) for code in codes if code]
     # OPERATION_NOT_ATTEMPTED only means that another item of the request failed.

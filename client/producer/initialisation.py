@@ -1,4 +1,4 @@
-"""Implements `init_transactions`, with a claim on the group's partitions at the group's home, or as Kafka does it.
+"""Implements `init_transactions`: either with a claim on the group's partitions at the group's home, or as in Kafka.
 
 Each initialisation chooses between the two (see the setting consumer.group.aware.transaction):
 
@@ -6,10 +6,11 @@ Each initialisation chooses between the two (see the setting consumer.group.awar
   (KeyType 64), and names this producer's partitions and the generation that assigned them. All later requests go to
   the home of the transactional id. The broker may assign the id.
 * fallback: the transactional id's coordinator gives the next epoch, and the group coordinator checks member and
-  generation when offsets are committed (KIP-447). This needs a transactional.id, and a member id to check.
+  generation when offsets are committed (KIP-447). The fallback needs a transactional.id, and a member id that the group
+  coordinator can check.
 
-A broker that was downgraded after its ApiVersions response refuses the group-aware request without any change. The
-fallback is used then as well.
+A broker that was downgraded after its ApiVersions response refuses the group-aware request, and changes nothing. Then
+the fallback is used as well.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SETTING = "consumer.group.aware.transaction"
 
 class Plan(NamedTuple):
     """The arguments of an initialisation: the group whose offsets are committed, and the assignment whose partitions
-    are claimed. Either is None if it is not used.
+    are claimed. Each of the two is None if it is not used.
     """
 
     group: ConsumerGroupMetadata | None
@@ -88,7 +89,7 @@ class Initialisation:
         return Plan(ConsumerGroupMetadata(group, assignment.generation_id), assignment)
 
     async def run(self, plan: Plan) -> None:
-        """Initialise the producer; the manager then has the producer's id and epoch, and the group.
+        """Initialise the producer. Afterwards the manager contains the producer's id and epoch, and the group.
 
         Raises ConfigError or UnsupportedVersionError if the broker lacks a feature that the settings need,
         IllegalGenerationError for an outdated assignment, KafkaTimeoutError after max.block.ms, and other errors of the
@@ -202,7 +203,7 @@ def _by_topic(assignment: GroupAssignment) -> list[AssignedPartitions]:
 
 
 def _refusals(group: ConsumerGroupMetadata, assignment: GroupAssignment) -> Refusals:
-    """Return the errors that the group's home may respond with, each with its exception.
+    """Return the error codes with which the group's home may refuse the request, each with its exception.
 
     After such an error the producer is not initialised, but may be initialised with other arguments.
     """

@@ -1,7 +1,8 @@
 """`BatchOutcomes`: acknowledges, retries, splits or fails a batch whose response has arrived or is overdue.
 
-It decides what each response, or a missed deadline, means for the batch. `transaction_manager.py` decides what that
-means for the transaction. `partition_queue.py` explains how retries keep the order and do not duplicate records.
+This module decides what each response, or a missed deadline, means for the batch. `transaction_manager.py` decides what
+the outcome of the batch means for the transaction. `partition_queue.py` explains how retries keep the order and do not
+duplicate records.
 """
 
 from __future__ import annotations
@@ -162,7 +163,9 @@ class BatchOutcomes:
             self._wake()
 
     def expire(self, queue: PartitionQueue, now: float) -> None:
-        """Give up batches older than delivery.timeout.ms. A batch in flight keeps its place until it has a response."""
+        """Give up batches that are older than delivery.timeout.ms. A batch in flight keeps its place in the queue until
+        its response arrives.
+        """
         for batch in [*queue.in_flight, *queue.failed, *queue.waiting]:
             if batch.deadline > now or batch.done:
                 continue
@@ -182,7 +185,7 @@ class BatchOutcomes:
 
 
 def _is_oldest(batch: ProducerBatch, queue: PartitionQueue) -> bool:
-    """Return whether no earlier batch is in flight or to be retried."""
+    """Return whether this is the oldest of the batches that are in flight or to be retried."""
     return batch is min([*queue.in_flight, *queue.failed], key=lambda one: one.order)
 
 
@@ -192,7 +195,7 @@ def _rest_of(part: ProducerBatch, queue: PartitionQueue) -> list[ProducerBatch]:
 
 
 def earliest_deadline(queue: PartitionQueue) -> float:
-    """Return the loop time when the next of the queue's batches is to be given up.
+    """Return the loop time at which the next of the queue's batches is to be given up.
 
     A batch in flight that was already given up does not count; the batches after it have their own deadlines.
     """

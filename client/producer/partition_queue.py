@@ -9,13 +9,13 @@ Why an idempotent producer never duplicates or loses a record:
 
 * A batch that may have been written keeps its producer id, epoch and sequence on every retry, so the broker drops a
   duplicate. The batch is renumbered only after the broker has responded OUT_OF_ORDER_SEQUENCE_NUMBER to it as the
-  oldest unacknowledged batch. This means that neither the batch nor any later batch was written.
+  oldest unacknowledged batch. That response means that neither this batch nor any later batch was written.
 * If a batch was given up, `gap` is its order. Later batches that were already sent are still retried unchanged, because
-  the lost batch may have been written after all. The first batch that was never sent begins a new epoch with
-  sequence 0, so that it does not wait for the gap to be filled. The epoch is the partition's own, because brokers keep
-  producer state per partition.
-* A broker without state of a producer accepts any sequence number. So a partition begins, and resumes after a pause,
-  with only one batch in flight. Otherwise a second batch could be accepted although the first was refused.
+  the lost batch may have been written after all. The first batch that was never sent begins a new epoch with sequence
+  0, so that it does not wait for the gap to be filled. Each partition has its own epoch, because brokers keep the state
+  of producers per partition.
+* A broker that has no state of a producer accepts any sequence number. So a partition begins, and resumes after a
+  pause, with only one batch in flight. Otherwise a second batch could be accepted although the first was refused.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SEQUENCE_ERRORS: Final = frozenset(
 
 
 NO_GAP: Final = (-1,)
-"""The value of `gap` if there is no gap: an order before those of all batches."""
+"""The value of `gap` if there is no gap: an order that comes before those of all batches."""
 
 
 class PartitionQueue:
@@ -83,7 +83,7 @@ class PartitionQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the queue has no batch that waits, is in flight or is to be retried."""
+        """Whether the queue is empty: no batch waits, is in flight or is to be retried."""
         return not (self.waiting or self.in_flight or self.failed)
 
     @property
@@ -107,7 +107,7 @@ class PartitionQueue:
         )
 
     def use_producer(self, producer_id: int, epoch: int) -> None:
-        """Number the batches from 0 with this producer id and epoch; no batch may be in flight."""
+        """Number the batches from 0 on, with this producer id and epoch. No batch may be in flight."""
         assert not self.in_flight, "batches in flight keep their producer epoch"
         if producer_id != self.producer_id:
             self.solo = True  # brokers have no state of a new producer id
@@ -156,7 +156,7 @@ class PartitionQueue:
             self.gap = max(self.gap, batch.order)
 
     def clear(self) -> None:
-        """Forget every batch, because no batch will be sent any more."""
+        """Forget all batches, because none of them will be sent any more."""
         self.waiting.clear()
         self.in_flight.clear()
         self.failed.clear()

@@ -1,7 +1,7 @@
 """Chooses the partition of a record as Kafka's clients do, so that a key goes to the same partition with any client.
 
 A key is hashed with murmur2. Records without a key go to one partition until it has received about batch.size bytes,
-then to another partition chosen at random (KIP-794). This makes full batches instead of many small ones, and
+then to another partition chosen at random (KIP-794). This results in full batches instead of many small ones, and
 distributes records evenly in the long run.
 """
 
@@ -49,7 +49,9 @@ def partition_for_key(key: bytes, partitions: int) -> int:
 
 
 class StickyPartitioner:
-    """Chooses the partition of a topic's records without a key. `available` are the partitions that have a leader."""
+    """Chooses the partition for those records of a topic that have no key. `available` are the partitions that have a
+    leader.
+    """
 
     __slots__ = ("_bytes", "_choose", "_limit", "partition")
 
@@ -60,13 +62,13 @@ class StickyPartitioner:
         self._choose = choose
 
     def switch(self, available: tuple[int, ...]) -> None:
-        """Move to another partition, chosen at random; stay only if no other partition is available."""
+        """Switch to another partition, chosen at random. Keep the current one only if no other is available."""
         others = tuple(partition for partition in available if partition != self.partition) or available
         self.partition = others[self._choose(len(others))]
         self._bytes = 0
 
     def filled(self, size: int, available: tuple[int, ...]) -> None:
-        """Count the bytes of a closed batch, and switch the partition after `limit` bytes."""
+        """Count the bytes of a closed batch, and switch to another partition after `limit` bytes."""
         self._bytes += size
         if self._bytes >= self._limit:
             self.switch(available)

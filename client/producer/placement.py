@@ -35,14 +35,16 @@ log = logging.getLogger(__name__)
 
 
 class _LookUp(NamedTuple):
-    """The look-up of a topic, and the transaction that began it; None without transactions."""
+    """The look-up of a topic, and the transaction that began the look-up, or None without transactions."""
 
     task: asyncio.Task[KafkaError | None]
     transaction: BegunTransaction | None
 
 
 class RecordPlacement:
-    """Chooses each record's partition. While `open` is False, `refuse` raises the reason why nothing can be sent."""
+    """Chooses each record's partition. While `open` is False, `refuse` raises the error that says why nothing can be
+    sent.
+    """
 
     def __init__(
         self, config: ProducerConfig, cluster: Cluster, accumulator: RecordAccumulator, refuse: Callable[[], None]
@@ -69,7 +71,7 @@ class RecordPlacement:
         headers: HeadersLike,
         has_waited: bool = False,
     ) -> Delivery | None:
-        """Add a record to its batch. Return None if the record has to wait, for memory or for the topic's metadata.
+        """Add a record to its batch. Return None if the record has to wait for memory or for the topic's metadata.
 
         Raises TypeError for a key or value that is not bytes.
         """
@@ -161,9 +163,9 @@ class RecordPlacement:
     ) -> Delivery:
         """Add a record, waiting for the topic's metadata and for memory, for max.block.ms at most.
 
-        Raises UnknownTopicError or KafkaTimeoutError if the metadata does not arrive, and KafkaTimeoutError if no
-        memory becomes free. Raises IllegalStateError if the record's transaction ends meanwhile, so that the record
-        does not go into the next transaction.
+        Raises UnknownTopicError or KafkaTimeoutError if the metadata does not arrive in time, and KafkaTimeoutError if
+        no memory becomes free in time. Raises IllegalStateError if the record's transaction ends meanwhile, so that the
+        record does not go into the next transaction.
         """
         manager = self.transactions.manager if self.transactions is not None else None
         transaction = manager.current if manager is not None else None
@@ -183,7 +185,7 @@ class RecordPlacement:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._max_block_s
         # The look-up task bounds its own time, and its error names the cause. During a look-up, an idle topic may be
-        # forgotten and created again.
+        # forgotten and added again.
         while not (queues := self._accumulator.topic(topic)).queues or queues.unplaced is not None:
             try:
                 unknown = await outcome_of(self._learn(topic))
@@ -245,7 +247,9 @@ class RecordPlacement:
             asyncio.get_running_loop().call_later(BEGIN_AGAIN_S, self._learn_again, topic)
 
     def _learn_again(self, topic: str) -> None:
-        """Look a topic up again if records still wait for it; closing the producer has failed them."""
+        """Look a topic up again if records still wait for it. After the producer has been closed, no records wait,
+        because closing lets them fail.
+        """
         known = self._accumulator.topics.get(topic)
         if known is not None and known.unplaced is not None and topic not in self._learning:
             self._learn(topic)

@@ -70,8 +70,8 @@ class Producer(Generic[SentK, SentV]):
     ProducerConfig.
 
     In `Producer[K, V]`, K and V are the types of keys and values. They follow from `key_serializer` and
-    `value_serializer`; without these, keys and values are bytes. None is null. A key or value that cannot be serialized
-    raises SerializationError in the call, and nothing is sent.
+    `value_serializer`; without these, keys and values are bytes. None stands for null. A key or value that cannot be
+    serialized raises SerializationError in the call, and nothing is sent.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Producer(Generic[SentK, SentV]):
         """Send the remaining records, then disconnect. Wait for a commit under way, and abort an open transaction.
 
         Raises the first failure of a delivery that the program did not await. Records that are not acknowledged within
-        `timeout_s` (default: delivery.timeout.ms) fail. A transaction that is undecided by then is left to its
+        `timeout_s` (default: delivery.timeout.ms) fail. A transaction that has not ended by then is left to its
         coordinator, which aborts it after transaction.timeout.ms. If a cancellation ends the `async with` block,
         closing waits for cancel.grace.ms at most.
 
@@ -204,8 +204,8 @@ class Producer(Generic[SentK, SentV]):
         headers: HeadersLike = (),
         on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
-        """Hand over a record without waiting, and return its Delivery. Await the Delivery to get the RecordMetadata, or
-        call `flush`, which raises failures of deliveries that were not awaited.
+        """Hand over a record without waiting, and return its Delivery. To get the RecordMetadata, await the Delivery.
+        `flush` raises the failures of deliveries that were not awaited.
 
         Without `partition` the hash of the key chooses the partition. `timestamp_ms` is in milliseconds since the epoch
         (default: now). `headers` are (name, bytes or None) pairs. Records are sent only while the event loop runs. A
@@ -276,10 +276,10 @@ class Producer(Generic[SentK, SentV]):
     async def flush(self) -> None:
         """Send all buffered records now, and wait until they are acknowledged.
 
-        Raises the first failure of a delivery that the program did not await: of the records that this call waits for,
-        or of earlier records if no flush has raised their failure. Tasks that flush at the same time each get the
-        failure. Within a transaction, raises the AbortableError that results from the failure. When `flush` returns,
-        the `on_delivery` callbacks of these records have run.
+        Raises the first failure of a delivery that the program did not await. This can be a record that this call waits
+        for, or an earlier record if no flush has raised its failure. If several tasks flush at the same time, each of
+        them raises the failure. Within a transaction, raises the AbortableError that results from the failure. When
+        `flush` returns, the `on_delivery` callbacks of these records have run.
         """
         self._check_open()
         outcomes = await self._accumulator.flush()
@@ -298,7 +298,9 @@ class Producer(Generic[SentK, SentV]):
 
     @property
     def transactional_id(self) -> str | None:
-        """The configured transactional id, else the id that the broker has assigned; None before it assigns an id."""
+        """The configured transactional id, else the id that the broker has assigned, or None if it has not assigned one
+        yet.
+        """
         transactions = self._transactions
         return self.config.transactional_id if transactions is None else transactions.manager.transactional_id
 
@@ -336,7 +338,8 @@ class Producer(Generic[SentK, SentV]):
         instead (KIP-447) or, with consumer.group.aware.transaction=require, UnsupportedVersionError is raised. Raises
         ConfigError if the fallback needs a member id or a transactional.id that is missing. Raises
         IllegalGenerationError for an outdated assignment; initialise the producer again before you use it. Raises the
-        failure of a record that was sent before the producer became transactional, if the program did not await it.
+        failure of a record that was sent before the producer became transactional, if the program did not await its
+        delivery.
         """
         if self._transactions is None and (assignment is not None or group_id is not None):
             self._become_transactional()
@@ -347,7 +350,7 @@ class Producer(Generic[SentK, SentV]):
 
         With `partitions`, the transaction may write records to these partitions only; offsets are not restricted. With
         transaction.version 1 or the transaction extension, the partitions are registered with the coordinator before
-        this call returns. Records without a key go to one of them, and a send to another partition raises
+        this call returns. Records without a key go to one of these partitions, and a send to another partition raises
         PartitionNotRegisteredError.
         """
         await self._transactional("begin_transaction").begin(partitions)
@@ -395,8 +398,8 @@ class Producer(Generic[SentK, SentV]):
     # -- inside
 
     async def _in_same_transaction(self, wait: Awaitable[T]) -> T:
-        """Await `wait` for a record that is not handed over yet, and return the result. Raises IllegalStateError if the
-        producer was closed meanwhile, or another transaction has begun.
+        """Await `wait` for a record that has not been handed over yet, and return the result. Raises IllegalStateError
+        if the producer has been closed meanwhile, or if another transaction has begun.
         """
         manager = self._transactions.manager if self._transactions is not None else None
         transaction = manager.current if manager is not None else None

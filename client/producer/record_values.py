@@ -1,7 +1,7 @@
 """`record_of` checks the arguments of `send` and `enqueue`, for all producers.
 
-Each value is converted to the type that a batch holds. A value that cannot be converted fails the call itself. If it
-were detected only later, in a batch or in a request for metadata, it would fail other records as well.
+Each value is converted to the type that a batch holds. If a value cannot be converted, the call itself raises an error.
+If the value were detected only later, in a batch or in a request for metadata, other records would fail as well.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..values import HeadersLike
 
 
 class RecordValues(NamedTuple):
-    """A record that can be put into a batch. `partition` None means that the partition is still to be chosen."""
+    """A record that can be put into a batch. If `partition` is None, the partition has not been chosen yet."""
 
     partition: int | None
     timestamp: int

@@ -37,10 +37,12 @@ from .transaction_manager import TransactionManager
 log = logging.getLogger(__name__)
 
 TOPIC_IDS: Final = 13
-"""First version of Produce that names topics by id (KIP-516), so that no batch is written to a recreated topic."""
+"""First version of Produce that names topics by id (KIP-516), so that no batch is written to a recreated topic of the
+same name.
+"""
 
 IMPLICIT: Final = 12
-"""First version of Produce that adds the partition to the transaction by itself (KIP-890)."""
+"""First version of Produce that adds the partitions that it writes to the transaction (KIP-890)."""
 
 REQUEST_OVERHEAD: Final = 512
 """Upper bound for the bytes of a request in addition to its batches."""
@@ -117,7 +119,9 @@ class Sender:
         return [batch for queue in self._accumulator.active for batch in queue.in_flight]
 
     async def drain(self) -> None:
-        """Wait until no batch is in flight, not even one that was given up. This takes request.timeout.ms at most."""
+        """Wait until no batch is in flight. This includes batches that were given up. The wait takes request.timeout.ms
+        at most.
+        """
         while self.in_flight():
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._drain_waiters.append(waiter)
@@ -132,7 +136,7 @@ class Sender:
             self._on_crash("the sender", error)
 
     def crashed(self, error: KafkaError) -> None:
-        """Send nothing more, and fail every batch with this error."""
+        """Send nothing more, and let every batch fail with this error."""
         self.close()
         for batch in list(self._accumulator.incomplete):
             if not batch.done:
@@ -193,8 +197,8 @@ class Sender:
             self._wake_at(max(wake_at, now + 0.0005))
 
     def _wake_at(self, at: float) -> None:
-        """Schedule a pass at this time (inf: none is needed). An earlier timer stays, because an extra pass does no
-        harm.
+        """Schedule a pass at this time (inf: no pass is needed). An earlier timer is kept, because an extra pass does
+        no harm.
         """
         if self._timer_at <= at < float("inf"):
             return
@@ -280,7 +284,7 @@ class Sender:
                 batches.append(batch)
                 if queue.waiting and queue.may_send(now) and self._accumulator.is_ready(queue, now):
                     still.append(queue)
-                # A queue that was served goes to the end of the line.
+                # A queue that was served goes to the end of the order.
                 self._accumulator.active.pop(queue, None)
                 self._accumulator.active[queue] = None
             self._send(node_id, connection, batches, newest)
@@ -346,7 +350,9 @@ class Sender:
                 self._unreachable.add(node_id)
 
     def _connected(self, node_id: int) -> None:
-        """End an attempt to connect. This is a callback, because a task that is cancelled may never have run."""
+        """Record that an attempt to connect has ended. This is a done callback of the attempt's task, because a task
+        that is cancelled early never runs its own code.
+        """
         self._connecting.discard(node_id)
         self.wake()
 

@@ -10,8 +10,8 @@ from ..serialization.protocols import NotReadyError
 
 
 class RecordSerializer:
-    """Serializes keys and values. Raises SerializationError, and RetriableError if a serializer needs a service that is
-    not available.
+    """Serializes keys and values. Raises SerializationError if that fails, and RetriableError if a serializer needs a
+    service that is not available.
     """
 
     __slots__ = ("_key", "_value")

@@ -33,13 +33,13 @@ class Transaction(Generic[SentK, SentV]):
     """A transaction as a block: `async with producer.transaction() as txn`. Send its records with `txn`; using `txn`
     after the block raises IllegalStateError.
 
-    The transaction commits at the end of the block. An exception in the block, including a cancellation, aborts the
-    transaction and is raised again. After a cancellation, for example by asyncio.timeout, the block waits for the abort
-    for cancel.grace.ms at most. If the commit fails because the transaction can only be aborted, it is aborted and
-    AbortableError is raised: run the transaction again. AbortableError is also raised at the end of the block if its
-    transaction was aborted by something other than `abort`, for example because another task closed the producer.
-    CommitUnknownError is raised there, too, if a commit had no response before the producer was initialised again or
-    closed.
+    The transaction is committed at the end of the block. An exception in the block, including a cancellation, aborts
+    the transaction and is raised again. After a cancellation, for example by asyncio.timeout, the block waits for the
+    abort for cancel.grace.ms at most. If the commit fails because the transaction can only be aborted, it is aborted
+    and AbortableError is raised: run the transaction again. AbortableError is also raised at the end of the block if
+    the transaction was aborted by something other than `abort`, for example because another task closed the producer.
+    CommitUnknownError is raised at the end of the block if a commit had no response before the producer was initialised
+    again or closed.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Transaction(Generic[SentK, SentV]):
                     "the transaction was aborted before the end of its block, by close(), abort_transaction() or "
                     "init_transactions() of the producer, and not by abort() of the transaction",
                 )
-            return  # the transaction is over, and a current one is not that of this block
+            return  # the transaction has ended, and the current one is not that of this block
         if error is None:
             try:
                 await self._transactions.commit()
@@ -105,8 +105,8 @@ class Transaction(Generic[SentK, SentV]):
             await self._abort_after(error)
 
     async def _abort_after(self, error: BaseException) -> None:
-        """Abort because of `error`. If the abort fails, add a note to `error`; the coordinator aborts after the
-        timeout.
+        """Abort the transaction because of `error`. If that fails, add a note to `error`; the coordinator then aborts
+        the transaction after its timeout.
 
         After a cancellation, wait for cancel.grace.ms only. The abort then continues in the background, and the
         producer's next transaction waits for it.

@@ -1,7 +1,7 @@
 """The requests of a transaction: to the coordinator of the transactional id, and to the coordinator of a group.
 
-It determines the content and the version of each request. `coordinator_client.py` sends the requests and handles
-errors; `TransactionManager` has the state.
+This module determines the content and the version of each request. `coordinator_client.py` sends the requests and
+handles errors. `TransactionManager` holds the state.
 
 An EndTxn whose response was lost is sent again, because the coordinator answers a repeated EndTxn with the result of
 the first. If a repetition is no longer possible, the result is unknown, and CommitUnknownError is raised.
@@ -49,8 +49,8 @@ CLIENT_ADD_PARTITIONS: Final = 3
 IMPLICIT_PRODUCE: Final = 12
 IMPLICIT_OFFSETS: Final = 5
 NEW_EPOCH_END: Final = 5
-"""First versions of Produce and of TxnOffsetCommit that add the partitions they write to the transaction, and of EndTxn
-that returns the next epoch.
+"""First versions of Produce and TxnOffsetCommit that add the partitions that they write to the transaction, and first
+version of EndTxn that returns the next epoch.
 """
 
 
@@ -83,8 +83,8 @@ class TransactionCalls:
         self._learned_from = connection
 
     def learn_anew(self) -> None:
-        """Learn the protocol again if the coordinator has a new connection, because the broker may have been upgraded
-        or downgraded.
+        """Learn the protocol again if there is a new connection to the coordinator, because the broker may have been
+        upgraded or downgraded.
 
         May only be called between transactions. It does not connect: without an open connection the protocol stays the
         same.
@@ -101,7 +101,8 @@ class TransactionCalls:
     async def init_producer_id(self, bump_epoch: bool = False) -> None:
         """Get a producer id and an epoch that fences every older producer of this transactional id.
 
-        With `bump_epoch` keep the id, and take the next epoch only if no other producer has taken it (KIP-360).
+        With `bump_epoch`, the producer keeps its id, and gets the next epoch only if no other producer has got it
+        (KIP-360).
         """
         manager = self._manager
 
@@ -127,8 +128,8 @@ class TransactionCalls:
         manager.epoch_bump_needed = False
 
     async def add_partitions(self, partitions: Iterable[Partition], session: bool = False) -> None:
-        """Add partitions to the transaction with AddPartitionsToTxn. With `session` they stay registered beyond this
-        transaction (transaction extension).
+        """Add partitions to the transaction with AddPartitionsToTxn. With `session` they stay registered for later
+        transactions (transaction extension).
         """
         manager = self._manager
         partitions = set(partitions)
@@ -168,7 +169,7 @@ class TransactionCalls:
     async def commit_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> None:
-        """Write offsets as part of the transaction: they take effect when it commits."""
+        """Write offsets as part of the transaction. They take effect when the transaction is committed."""
         manager = self._manager
         topics: dict[tuple[str, bytes], list[TxnOffsetCommitRequestPartition]] = {}
         for (topic, index), position in sorted(offsets.items()):
@@ -213,7 +214,9 @@ class TransactionCalls:
                 manager.sent.discard(open_fate)
 
     async def _offsets_partition(self, group_id: str) -> Partition | None:
-        """Return the partition of the group's offsets; None if the offsets topic is not visible to this client."""
+        """Return the partition of the offsets topic that contains the group's offsets, or None if this client cannot
+        see the topic.
+        """
         if OFFSETS_TOPIC not in self._cluster.metadata.topics:
             try:
                 await self._cluster.refresh([OFFSETS_TOPIC])
@@ -225,7 +228,7 @@ class TransactionCalls:
         return OFFSETS_TOPIC, partition_for_key(group_id, len(known.partitions))
 
     async def end(self, committed: bool, asked_before: bool = False) -> None:
-        """Commit or abort the transaction; afterwards the manager has the epoch of the next transaction.
+        """Commit or abort the transaction. Afterwards the manager contains the epoch of the next transaction.
 
         `asked_before`: the response to an earlier EndTxn was lost, so a failure of this call leaves the result unknown.
         Raises CommitUnknownError if a commit was sent and its result cannot be learned now.
@@ -256,7 +259,7 @@ class TransactionCalls:
             raise
         except KafkaError as error:
             if committed and error.code is ErrorCode.TRANSACTION_ABORTABLE and isinstance(error, AbortableError):
-                # Only an open transaction is refused so, which means that no earlier EndTxn has decided it.
+                # Only an open transaction is refused so, which means that no earlier EndTxn has ended it.
                 manager.current.may_be_committed = False
                 manager.commit_refused(error)
                 raise
@@ -297,7 +300,9 @@ class TransactionCalls:
     # -- sending
 
     def _undecided(self, committed: bool, lost: Lost) -> None:
-        """Set the state from which EndTxn can be tried again, after a call that did not decide the transaction."""
+        """Set the state from which EndTxn can be tried again, after a call that is not known to have ended the
+        transaction.
+        """
         manager = self._manager
         may_be_decided = lost.answers > 0 or lost.waiting
         if committed and may_be_decided:

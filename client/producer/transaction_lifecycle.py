@@ -1,8 +1,8 @@
 """`Transactions`: carries out initialisation, begin, commit and abort of a transactional producer.
 
 It determines the order of these steps. All records are sent and acknowledged before EndTxn is sent. No new batch is
-sent while a transaction is being decided. An abort or a new initialisation waits for the batches in flight. The states
-are those of `TransactionManager`; `TransactionCalls` and `Initialisation` send the requests.
+sent while a transaction is being committed or aborted. An abort or a new initialisation waits for the batches in
+flight. The states are those of `TransactionManager`; `TransactionCalls` and `Initialisation` send the requests.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Transactions:
         sender.on_unregistered = self._register
 
     def check_send(self, topic: str) -> None:
-        """Raise unless a record may be sent to the topic now."""
+        """Raise an error unless a record may be sent to the topic now."""
         if self.manager.state is not State.IN_TRANSACTION:
             self.manager.require(State.IN_TRANSACTION, doing="sending")
         if self.manager.allowed is not None:
@@ -102,7 +102,7 @@ class Transactions:
     ) -> None:
         """Begin a transaction; implements Producer.begin_transaction.
 
-        `transaction` becomes the manager's current transaction. So after an error, the caller can see whether its
+        `transaction` becomes the manager's current transaction. So the caller can see, after an error, whether its
         transaction was begun.
         """
         manager = self.manager
@@ -153,7 +153,9 @@ class Transactions:
                 )
 
     def _group(self, group: ConsumerGroupMetadata | ConsumerAssignment | str | None) -> ConsumerGroupMetadata:
-        """Return the group and member to commit offsets for: the given ones, else those of the last initialisation."""
+        """Return the group and member for which offsets are committed: the given ones, else those of the last
+        initialisation.
+        """
         if isinstance(group, str):
             warnings.warn(
                 "send_offsets with a group id alone fences no other producer, so a record may be processed twice: pass "
@@ -257,8 +259,8 @@ class Transactions:
         await self._carry_out_abort()
 
     def abort_soon(self) -> asyncio.Task[None]:
-        """Abort in a task that continues if the caller is cancelled, and return the task. The next operation waits for
-        it.
+        """Start a task that aborts the transaction, and continues if the caller is cancelled. Return the task. The next
+        operation waits for it.
         """
         if self._aborting is None:
             self._begin_abort()
@@ -312,7 +314,7 @@ class Transactions:
             self._finish()
 
     async def abandon(self, timeout_s: float | None = None) -> None:
-        """Wait for a decision under way, then abort an open transaction, because the producer is being closed.
+        """Wait for a commit or abort under way, then abort an open transaction, because the producer is being closed.
 
         Does as much as possible within the timeout, and raises nothing.
         """
@@ -334,7 +336,7 @@ class Transactions:
 
     @contextlib.contextmanager
     def _decision(self) -> Iterator[None]:
-        """Mark the block as a decision under way, for which `_decided` waits."""
+        """Mark the block as a commit or abort under way, for which `_decided` waits."""
         under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._deciding.add(under_way)
         try:
@@ -344,7 +346,9 @@ class Transactions:
             under_way.set_result(None)
 
     async def _decided(self) -> None:
-        """Wait until no decision is under way. The state does not show this: the producer may fail during EndTxn."""
+        """Wait until no commit or abort is under way. The state does not show this, because the producer may fail
+        during EndTxn.
+        """
         while self._deciding:
             await asyncio.wait(set(self._deciding))
 
@@ -358,7 +362,7 @@ class Transactions:
         await self._offsets_sent()
 
     async def _offsets_sent(self) -> None:
-        """Wait for offsets that another task sends, because the decision applies to them as well."""
+        """Wait for offsets that another task is sending, because the commit or abort applies to them as well."""
         while self._sending_offsets:
             await asyncio.wait(set(self._sending_offsets))
 
@@ -387,7 +391,9 @@ class Transactions:
             self._registering.add_done_callback(self._registered)
 
     def _registered(self, task: asyncio.Task[None]) -> None:
-        """End a registration. This is a callback, because a task that is cancelled may never have run."""
+        """Record that a registration has ended. This is a done callback of the registration's task, because a task that
+        is cancelled early never runs its own code.
+        """
         self._registering = None
         self._sender.wake()
 

@@ -1,8 +1,8 @@
 """`TransactionManager`: a transactional producer's state and identity, its transaction's partitions, and its error.
 
 It owns the producer id and epoch, the state (table in `transaction_state.py`), the partitions that the coordinator
-knows as part of the transaction, the partitions that were written, and the effects of errors. Its methods never wait:
-`transaction_calls.py` sends requests, and `sender.py` sends records.
+knows as part of the transaction, and the partitions that were written. It also determines the effects of errors. Its
+methods never wait: `transaction_calls.py` sends requests, and `sender.py` sends records.
 
 The cluster's finalized feature transaction.version chooses one of two protocols (KIP-890):
 
@@ -11,11 +11,11 @@ The cluster's finalized feature transaction.version chooses one of two protocols
 * 2: Produce v12 and TxnOffsetCommit v5 add the partitions that they write to, and EndTxn v5 returns the epoch of the
   next transaction.
 
-With the transaction extension (`extension`, only with version 2), EndTxn names the written partitions. Partitions that
-were written or registered beforehand stay registered: they are the session. The producer does not rely on the broker to
-keep the session, because the Produce request itself adds a partition that is not in the session. So EndTxn names only
-acknowledged partitions. While the outcome of a batch is unknown, EndTxn names no partition, and the coordinator writes
-markers to every partition that it knows.
+With the transaction extension (`extension`, only with version 2), EndTxn names the written partitions. All partitions
+that were written, or registered beforehand, stay registered. They are called the session. The producer does not rely on
+the broker to keep the session, because the Produce request itself adds a partition that is not in the session. So
+EndTxn names only acknowledged partitions. While the outcome of a batch is unknown, EndTxn names no partition, and the
+coordinator writes markers to every partition that it knows.
 """
 
 from __future__ import annotations
@@ -103,12 +103,14 @@ class TransactionManager:
     # -- state
 
     def become(self, state: State) -> None:
-        """Change the state; a change that is not in the table is a bug in this package."""
+        """Change the state. A change that is not in the table is a bug of this package."""
         assert may_follow(self.state, state), f"{self.state.name} -> {state.name}"
         self.state = state
 
     def require(self, *states: State, doing: str) -> None:
-        """Raise unless the producer is in one of the states. `doing` names the refused operation in the message."""
+        """Raise an error unless the producer is in one of these states. `doing` names the refused operation in the
+        message.
+        """
         if self.state in states:
             return
         if self.error is not None and self.state in (State.ABORTABLE_ERROR, State.FATAL_ERROR):
@@ -118,7 +120,7 @@ class TransactionManager:
         )
 
     def check_initialize(self) -> None:
-        """Raise unless the producer may be initialised now, for the first time or again."""
+        """Raise an error unless the producer may be initialised now, for the first time or again."""
         if self.state is not State.FATAL_ERROR or not isinstance(self.error, _INITIALISED_AFTER):
             self.require(
                 State.UNINITIALIZED, State.READY, State.COMMIT_UNKNOWN, State.ABORTABLE_ERROR, doing="init_transactions"
@@ -133,8 +135,8 @@ class TransactionManager:
         self.forget_session()
 
     def begin(self, allowed: frozenset[Partition] | None = None, transaction: BegunTransaction | None = None) -> None:
-        """Begin a transaction that may write only to `allowed`; no request is sent for it. `transaction` becomes the
-        current one.
+        """Begin a transaction that may write only to the partitions in `allowed`. No request is sent. `transaction`
+        becomes the current one.
         """
         self.require(State.READY, doing="begin_transaction")
         self.become(State.IN_TRANSACTION)
@@ -142,7 +144,7 @@ class TransactionManager:
         self.allowed = allowed
 
     def finished(self) -> None:
-        """Record that the transaction was decided as requested."""
+        """Record that the transaction was committed or aborted as requested."""
         self.become(State.READY)
         self._forget_transaction()
 
@@ -158,7 +160,7 @@ class TransactionManager:
     def fail_abortable(self, code: int, message: str | None = None) -> AbortableError:
         """Record that the transaction can only be aborted now, and return the exception for the caller.
 
-        Once EndTxn was sent, this changes nothing: only the response to EndTxn decides.
+        Once EndTxn has been sent, this changes nothing, because only the response to EndTxn shows the outcome.
         """
         error = AbortableError(code, message)
         if self.state in GOES_ON:
@@ -222,7 +224,7 @@ class TransactionManager:
             self.epoch_bump_needed = True
 
     def offsets_in_doubt(self) -> None:
-        """Record that sent offsets may be written after the abort, unless the producer gets a new epoch."""
+        """Record that offsets already sent may be written after the abort. A new producer epoch prevents this."""
         if self.version < 2:
             self.epoch_bump_needed = True
 
@@ -266,9 +268,13 @@ class TransactionManager:
         )
 
     def check_same(self, transaction: BegunTransaction) -> None:
-        """Raise IllegalStateError unless `transaction` is the current one: a late call must not join the next one."""
+        """Raise IllegalStateError unless `transaction` is the current one. A late call must not take part in the next
+        transaction.
+        """
         if transaction is not self.current:
-            raise IllegalStateError("the transaction of this call is over, and another one has begun: nothing was sent")
+            raise IllegalStateError(
+                "the transaction of this call has ended, and another one has begun: nothing was sent"
+            )
 
     def is_open(self, transaction: BegunTransaction) -> bool:
         """Return whether `transaction` is the current one, is open and can be aborted."""
@@ -279,15 +285,15 @@ class TransactionManager:
         self.written.add(partition)
 
     def partitions_for_end_txn(self) -> frozenset[Partition] | None:
-        """Return the partitions that EndTxn is to name, or None if it must name none because others may be written,
-        too.
+        """Return the partitions that EndTxn is to name, or None. It must name none if other partitions may have been
+        written, too.
         """
         if not self.extension or self.sent - self.written:
             return None
         return frozenset(self.written)
 
     def ended(self, named: frozenset[Partition] | None) -> None:
-        """Record that the coordinator has decided the transaction, and that EndTxn named these partitions."""
+        """Record that the coordinator has ended the transaction, and that EndTxn named these partitions."""
         if named is not None:
             self.session = named | self.beforehand
 

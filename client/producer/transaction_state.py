@@ -10,10 +10,10 @@ from typing import Final
 
 
 class State(Enum):
-    """Kafka's names of the states, and two more.
+    """The states, with Kafka's names. Kafka does not have the following two.
 
-    FLUSHING: a commit has begun, but EndTxn is not sent before the records are acknowledged. COMMIT_UNKNOWN: EndTxn was
-    sent, but no response arrived.
+    FLUSHING: a commit has begun, but EndTxn is sent only after the records have been acknowledged. COMMIT_UNKNOWN:
+    EndTxn was sent, but no response has arrived.
     """
 
     UNINITIALIZED = "not initialized"
@@ -31,7 +31,7 @@ class State(Enum):
 S = State
 PREVIOUS: Final[dict[State, frozenset[State]]] = {
     S.UNINITIALIZED: frozenset({S.INITIALIZING}),  # initialising failed and may be tried again
-    # A producer may be initialised between transactions, and in the failed states: this decides an open transaction.
+    # A producer may be initialised between transactions, and in the failed states, which ends an open transaction.
     S.INITIALIZING: frozenset({S.UNINITIALIZED, S.READY, S.COMMIT_UNKNOWN, S.ABORTABLE_ERROR, S.FATAL_ERROR}),
     S.READY: frozenset({S.INITIALIZING, S.COMMITTING_TRANSACTION, S.ABORTING_TRANSACTION}),
     # After a commit that was given up before EndTxn was sent, the transaction is still open.

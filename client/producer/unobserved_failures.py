@@ -1,8 +1,9 @@
 """`UnobservedFailures`: failures of records that the program has not received yet. `flush` raises them.
 
 A program that never flushes must not collect more and more failures. If the program still holds the `Delivery` of a
-record, it can still receive the record's failure, so the failure is kept as long as this object. Of all other failures,
-only the first and the last are kept: the last one may be newer than a `flush` that is about to raise the first one.
+record, it can still receive the record's failure. So the failure is kept as long as this object exists. Of all other
+failures, only the first and the last are kept. The last one is kept because it may be newer than a `flush` that is
+about to raise the first one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .batch import Outcome
 class UnobservedFailures:
     """The failed outcomes. An outcome is removed once the program has received the failure of each of its records.
 
-    Iteration yields the outcomes without deliveries first, then the others, each oldest first.
+    Iteration first yields the outcomes without deliveries, then the others. In both groups, the oldest come first.
 
     A thread of the program may drop a delivery at any moment (`oncelog.sync`), even while another method is running.
     So each change of a collection is a single step, and no collection is replaced.

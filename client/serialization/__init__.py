@@ -1,1 +1,3 @@
-"""Turns keys and values of records into bytes and back: interfaces, ready-made serdes, a schema registry."""
+"""Turns keys and values of records into bytes and back: interfaces, ready-made serdes, and a client of a schema
+registry.
+"""

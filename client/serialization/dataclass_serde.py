@@ -1,4 +1,5 @@
-"""`DataclassSerde`: dataclasses as JSON, checked when they are read, with nothing but the standard library.
+"""`DataclassSerde`: writes objects of a dataclass as JSON, and checks them when they are read. Needs only the standard
+library.
 
 A converter for each field is made once, from the field's annotation.
 """
@@ -34,9 +35,9 @@ class DataclassSerde(Generic[T]):
     """Objects of a dataclass as JSON: `DataclassSerde(Order)`.
 
     The type of a field may be str, int, float, bool, None, datetime, date, time, Decimal, UUID, an enum, a Literal, a
-    dataclass or Any; a list, tuple, set, or dict with string keys, of such types; and `X | None` with any of these. The
-    constructor raises TypeError for other types. For a value of a wrong type, reading raises TypeError or ValueError,
-    which names the field. Unknown fields are ignored, so that fields can be added.
+    dataclass or Any; a list, tuple or set of such types, or a dict from strings to such types; and `X | None` with any
+    of these. The constructor raises TypeError for other types. When a value of a wrong type is read, TypeError or
+    ValueError names the field. Unknown fields are ignored, so that fields can be added.
     """
 
     def __init__(self, kind: type[T]) -> None:

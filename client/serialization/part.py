@@ -9,7 +9,7 @@ from .protocols import function_of, name_of_serde
 
 
 class Part:
-    """The (de)serializer `serde` of a client's keys or values; None if they stay bytes.
+    """Calls `serde`, the (de)serializer of a client's keys or values, which is None if they stay bytes.
 
     `part` is "key" or "value", for error messages. `method` is the name of the method of `serde` to call.
     """

@@ -3,9 +3,9 @@
 
 The wire format is a zero byte, the schema's id in 4 bytes, and the encoded value. With Protobuf, the path to the
 message type follows the id. Formats and REST calls are those of confluent-kafka's serializers, which the extra
-`oncelog[schema]` installs. Their registry client blocks. So on the event loop, a call that needs the network is stopped
-before it sends a request, and repeated in a thread. The client caches schemas, so this happens once per schema and
-topic.
+`oncelog[schema]` installs. confluent-kafka's registry client blocks. So, on the event loop, a call that needs the
+network is stopped before it sends a request, and is repeated in a thread. The registry client caches schemas, so this
+happens once per schema and topic.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SchemaRegistry:
             if error.http_status_code < _SERVER_ERROR and error.http_status_code != _TOO_MANY_REQUESTS:
                 raise
             raise self._unavailable(error) from error
-        except Exception as error:  # of the network, or of the token's server
+        except Exception as error:  # an error of the network, or of the server that issues tokens
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> SchemaRegistryUnavailableError:
@@ -96,7 +96,7 @@ class SchemaRegistry:
         )
 
     def _without_blocking(self, function: Callable[..., Any], *args: object) -> Any:
-        """Call a (de)serializer. Raises NotReadyError before it would use the network."""
+        """Call a (de)serializer. Raises NotReadyError if it would have to use the network."""
         self._here.must_not_block = True
         try:
             return function(*args)
@@ -108,8 +108,8 @@ class SchemaRegistry:
 
 
 class _WouldBlock(BaseException):
-    """A request was about to be sent on the event loop. It is not an Exception, so that the serializers do not catch
-    it.
+    """A request was about to be sent on the event loop. This class is not an Exception, so that the serializers do not
+    catch it.
     """
 
 
@@ -140,8 +140,8 @@ class AvroSerde(_RegistrySerde[D]):
     """Values in Avro: `AvroSerde(registry, schema)` for dicts, with `to_dict` and `from_dict` for other objects.
 
     `schema` is the Avro schema as JSON text. Values are written with this schema, and read values are resolved to it.
-    Without `schema`, values can only be read, each with the schema that it was written with. `key=True` is for a key.
-    `serializer_settings` and `deserializer_settings` are those of confluent-kafka's AvroSerializer and
+    Without `schema`, values can only be read, each with the schema with which it was written. `key=True` makes a serde
+    for keys. `serializer_settings` and `deserializer_settings` are those of confluent-kafka's AvroSerializer and
     AvroDeserializer, for example `{"auto.register.schemas": False}`.
     """
 
@@ -235,7 +235,7 @@ def _with_context(convert: Callable[[Any], Any] | None) -> Callable[[Any, object
 
 
 def _by_topic(settings: Mapping[str, object] | None) -> dict[str, object]:
-    """Return settings with Kafka's usual subjects, `{topic}-key` and `{topic}-value`, unless the given settings name
+    """Return the settings, with Kafka's usual subjects `{topic}-key` and `{topic}-value` if the given settings name no
     others.
     """
     from confluent_kafka.schema_registry import topic_subject_name_strategy

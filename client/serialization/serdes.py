@@ -21,8 +21,8 @@ except ImportError:  # orjson is optional: it only makes JSON faster
 
 
 NULL: Final = b"null"
-"""What libraries write in place of NaN or an infinite number. The same text may also be a real null, or part of a
-string.
+"""The text that libraries write in place of NaN or an infinite number. It may also stand for a real null, or be part of
+a string.
 """
 
 
@@ -47,7 +47,7 @@ class StringSerde:
 class JsonSerde:
     """JSON values: dicts, lists, strings, numbers, bools. Uses orjson if it is installed.
 
-    `default` is called with each object that JSON does not know, and returns a value in its place. NaN and infinite
+    `default` is called with each object that JSON cannot represent, and returns a value in its place. NaN and infinite
     numbers, which JSON does not have, are refused.
     """
 
@@ -66,7 +66,8 @@ class JsonSerde:
 class MsgspecSerde(Generic[T]):
     """Objects of any type that msgspec knows, checked when they are read: `MsgspecSerde(Order)`.
 
-    Written as JSON, or as MessagePack with `format="msgpack"`. Needs msgspec: raises ImportError without it.
+    Objects are written as JSON or, with `format="msgpack"`, as MessagePack. Raises ImportError if msgspec is not
+    installed.
     """
 
     def __init__(self, kind: type[T], format: Literal["json", "msgpack"] = "json") -> None:
@@ -116,7 +117,7 @@ def _refuse_nan(value: Any, default: Callable[[Any], Any]) -> None:
 
 
 def _as_orjson(default: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
-    """Return a function for the json module that accepts the objects that orjson knows. `default` gets all others."""
+    """Return a function for the json module that accepts the same objects as orjson. All others go to `default`."""
 
     def known(value: Any) -> Any:
         if dataclasses.is_dataclass(value):

@@ -321,7 +321,7 @@ async def test_a_reader_waits_for_an_undecided_commit_and_then_says_so(
             reader.assign([(topic, 0)])
             hasty.assign([(topic, 0)])
             await producer.send_offsets({(topic, 0): 5}, reader.group_metadata())
-            with pytest.raises(PendingTransactionError, match=f"{topic}-0 is not decided") as caught:
+            with pytest.raises(PendingTransactionError, match=f"{topic}-0 has not ended") as caught:
                 await hasty.committed((topic, 0))
             assert caught.value.retriable
             with pytest.raises(KafkaTimeoutError):

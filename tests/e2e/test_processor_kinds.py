@@ -288,7 +288,7 @@ async def test_the_feature_is_used_where_it_is_and_may_be_required(job: Job, req
 
 
 def test_a_group_aware_worker_needs_a_name_and_per_partition_producers_may_have_one() -> None:
-    with pytest.raises(ConfigError, match="names this worker"):
+    with pytest.raises(ConfigError, match="give each worker its own id"):
         Processor(topics=["t"], group_id="g", process=print)
     Processor(topics=["t"], group_id="g", process=print, consumer_group_aware_transaction=False)
     Processor(topics=["t"], group_id="g", process=print, consumer_group_aware_transaction=False, transactional_id="x")

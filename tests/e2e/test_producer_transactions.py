@@ -455,7 +455,7 @@ async def test_a_task_that_lets_the_sender_run_gets_into_no_other_transaction(
         await asyncio.sleep(0)  # it runs until a batch is full
         await producer.abort_transaction()
         await producer.begin_transaction()
-        with pytest.raises(IllegalStateError, match="is over"):
+        with pytest.raises(IllegalStateError, match="has ended"):
             await feeding
         await producer.commit_transaction()
     assert values(bootstrap, topic) == [b"one"]

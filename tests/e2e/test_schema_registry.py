@@ -344,7 +344,7 @@ async def test_a_record_that_waited_for_its_schema_does_not_get_into_the_next_tr
         await producer.abort_transaction()
         async with producer.transaction():
             go.set()
-            with pytest.raises(IllegalStateError, match="is over"):
+            with pytest.raises(IllegalStateError, match="has ended"):
                 await straggler
     assert values(bootstrap, topic) == []
 

@@ -1,8 +1,8 @@
 """`Assignor`: the base class of assignors. Sans-I/O: the caller passes subscriptions and numbers of partitions.
 
-Invariants of every assignor: each partition of a subscribed topic is assigned to exactly one member, which subscribes
-to the topic; but a cooperative assignor leaves out a partition that another member still owns. The result depends on
-the arguments only, not on the order in which members are passed.
+Invariants of every assignor: each partition of a subscribed topic is assigned to exactly one of the topic's
+subscribers. Only a cooperative assignor leaves a partition unassigned, if its owner must give it up first. The result
+depends on the arguments only, not on the order in which members are passed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class Assignor(ABC):
 
 
 def subscribers(members: Mapping[str, Subscription], partitions: Mapping[str, int]) -> dict[str, list[str]]:
-    """Return the subscribers of each known topic, in the order of assignment. Topics are in ascending order."""
+    """Return the subscribers of each known topic. Topics are in ascending order, and subscribers in the order of
+    `in_order`.
+    """
     ordered = in_order(members)
     wanted = sorted({topic for subscription in members.values() for topic in subscription.topics})
     return {

@@ -1,4 +1,5 @@
-"""The cooperative sticky assignor (KIP-429): like the sticky assignor, but members keep partitions that do not move.
+"""The cooperative sticky assignor (KIP-429): like the sticky assignor, but members give up only the partitions that
+move.
 
 A partition that moves is assigned to no member in the rebalance in which its owner loses it. When the owner has given
 it up, the owner joins again, and the next rebalance assigns the partition to its new member. So two members never own a

@@ -1,4 +1,4 @@
-"""The sticky assignor (KIP-54): balances, and leaves as many partitions as possible with their previous members.
+"""The sticky assignor (KIP-54): it balances the members, and lets them keep as many of their partitions as possible.
 
 It uses the eager protocol: members give up all partitions during the rebalance. A member sends its previous assignment
 and generation as user data, in the format of Kafka's StickyAssignor.

@@ -1,4 +1,4 @@
-"""The plan of both sticky assignors: balanced as well as possible, and then with few moves of partitions.
+"""Makes the plan of both sticky assignors. It is as balanced as possible and, within that, moves few partitions.
 
 Sans-I/O. The owner of a partition is the member that claims it in the newest generation. If two members claim the
 partition in that generation, it has no owner (KIP-792). Members with too many partitions give some up, and members with
@@ -21,7 +21,9 @@ Claims = Mapping[str, tuple[int, Iterable[TopicPartition]]]
 
 
 def valid_owners(members: Mapping[str, Subscription], claims: Claims) -> dict[TopicPartition, str]:
-    """Return partition → owner: the member that claims it in the newest generation, unless two members do."""
+    """Return the owner of each partition: the member that claims it in the newest generation. If two members do, the
+    partition has no owner.
+    """
     best: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in in_order(members):
         generation, owned = claims.get(member, (-1, ()))
@@ -37,7 +39,7 @@ def valid_owners(members: Mapping[str, Subscription], claims: Claims) -> dict[To
 def plan(
     members: Mapping[str, Subscription], partitions: Mapping[str, int], owners: Mapping[TopicPartition, str]
 ) -> Assigned:
-    """Return an assignment of all partitions that keeps `owners` where balance allows."""
+    """Return an assignment of all partitions. Partitions stay with their `owners` as far as the balance allows."""
     interested = subscribers(members, partitions)
     order = in_order(members)
     result: Assigned = {member: [] for member in order}
@@ -62,8 +64,8 @@ def plan(
 
 
 def _even_out(result: Assigned, order: list[str], unassigned: list[TopicPartition]) -> None:
-    """Balance members that all subscribe to the same topics: their numbers of partitions differ by one at most. Owners
-    keep as many partitions as this allows.
+    """Assign partitions to members that all subscribe to the same topics, so that the members' numbers of partitions
+    differ by one at most. Owners keep as many partitions as this allows.
     """
     total = len(unassigned) + sum(map(len, result.values()))
     least, with_one_more = divmod(total, len(order)) if order else (0, 0)

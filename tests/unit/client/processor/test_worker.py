@@ -202,6 +202,6 @@ async def test_a_task_that_the_function_left_behind_sends_nothing_in_the_next_tr
     worker._batch.add(A, [record(4)], OffsetAndMetadata(5))
     with pytest.raises(RetriableError):
         await worker._transact()
-    with pytest.raises(IllegalStateError, match="over"):
+    with pytest.raises(IllegalStateError, match="has ended"):
         given[0].send("t", b"late")
     assert not recorder.sent

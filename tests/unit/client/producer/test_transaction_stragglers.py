@@ -91,7 +91,7 @@ def test_a_record_that_waited_for_its_topic_does_not_get_into_the_next_transacti
         await world.transactions.abort()
         await world.transactions.begin()
         learned.set_result(None)
-        with pytest.raises(IllegalStateError, match="is over"):
+        with pytest.raises(IllegalStateError, match="has ended"):
             await straggler
         assert not world.accumulator.incomplete
         await records.placement.close()
@@ -154,9 +154,9 @@ def test_a_block_that_is_over_takes_nothing_for_the_next_one() -> None:
                 lambda: first.send_offsets({(TOPIC, 0): 1}),
                 lambda: first.abort(),
             ):
-                with pytest.raises(IllegalStateError, match="is over"):
+                with pytest.raises(IllegalStateError, match="has ended"):
                     await late()
-            with pytest.raises(IllegalStateError, match="is over"):
+            with pytest.raises(IllegalStateError, match="has ended"):
                 first.send(TOPIC, b"late")
             assert world.manager.state is State.IN_TRANSACTION
             # Nor does leaving the first block once more end the second one.
