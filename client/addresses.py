@@ -20,7 +20,7 @@ def parse_address(text: str) -> tuple[str, int]:
         raise ValueError(f"is not host:port: {_hint(text)}")
     host, _, port = text.rpartition(":")
     if not 0 < int(port) < 65536:
-        raise ValueError(f"is not host:port: ports are from 1 to 65535, not {port}")
+        raise ValueError(f"is not host:port: the port must be from 1 to 65535, not {port}")
     return host.strip("[]"), int(port)
 
 

@@ -1,11 +1,12 @@
-"""The client's view of the cluster: the leaders and coordinators, and a connection to each of their nodes.
+"""The client's view of the cluster: leaders, coordinators, and connections to the nodes.
 
 `Cluster` keeps and refreshes the metadata snapshot, looks up coordinators and, through `ConnectionPool`, owns the
 sockets. It sends a caller's request to the node that the caller names, and never retries the request. It retries only
 its own requests for metadata and coordinators. It knows neither batches nor groups.
 
-Only one refresh is under way at a time; callers that arrive after its request was sent share the next refresh. Where a
-call has a timeout, the timeout bounds all its waits. Retries back off from retry.backoff.ms to retry.backoff.max.ms.
+Only one refresh is under way at a time; callers that arrive after its request was sent share the next refresh. If a
+call has a timeout, the timeout bounds all waits of the call. Retries back off from retry.backoff.ms to
+retry.backoff.max.ms.
 """
 
 from __future__ import annotations

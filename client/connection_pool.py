@@ -32,8 +32,8 @@ class ConnectionState:
         self.failures = 0
         self.next_attempt_at = 0.0
         self.silent_since: float | None = None
-        """Time when the peer accepted the current attempt's connection; None unless the peer's first response is
-        awaited.
+        """The time at which the peer accepted the connection of the current attempt, or None if the client is not
+        waiting for the peer's first response.
         """
 
 

@@ -16,7 +16,7 @@ class KeptTask:
     """A task that begins again BEGIN_AGAIN_S after other code has cancelled it.
 
     It also begins again after SystemExit or KeyboardInterrupt has ended it, because the event loop may continue to run.
-    It ends for good when its coroutine returns or fails.
+    It ends permanently when its coroutine returns or fails.
     """
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:

@@ -207,10 +207,10 @@ class Admin:
     async def list_offsets(
         self, wanted: ByPartition[int], *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, ListedOffset]:
-        """Look up, in each partition, the first offset at or after a time in ms since the epoch. In place of a time, -1
-        means the end, -2 the start, and -3 the record with the latest timestamp.
+        """Look up, in each partition, the offset of the first record at or after a time in ms since the epoch. In place
+        of a time, -1 means the end, -2 the start, and -3 the record with the latest timestamp.
 
-        The returned offset is -1 where no record is at or after the time. With `isolation_level="read_committed"`, -1
+        The returned offset is -1 if no record is at or after the time. With `isolation_level="read_committed"`, -1
         means the last stable offset. Raises UnknownTopicError for a topic or partition that does not exist.
         """
         return await self._look_up(list_offsets, wanted, isolation_level)
@@ -242,7 +242,7 @@ class Admin:
     async def describe_configs(
         self, resources: Iterable[ConfigResource]
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """Return all configs of topics, brokers or groups, by name. Raises the first failure."""
+        """Return all configs of each of these topics, brokers or groups, by config name. Raises the first failure."""
         return await topics.describe_configs(self._calls, resources_of(resources))
 
     async def alter_configs(
@@ -254,7 +254,7 @@ class Admin:
     ) -> dict[ConfigResource, KafkaError | None]:
         """Set configs of topics, brokers or groups, and leave all other configs unchanged (KIP-339).
 
-        The value None removes the resource's own value of a config. A broker with the name "" means all brokers
+        The value None removes the resource's own value of a config. For brokers, the name "" stands for all brokers
         (KIP-226).
 
         With `validate_only` nothing changes. Raises the first failure, or with `raise_errors=False` returns every
@@ -378,8 +378,8 @@ class Admin:
 
         `Quota` describes the form of an owner. The keys of `values` are `producer_byte_rate` and `consumer_byte_rate`
         (bytes per second), `request_percentage` (of the broker's time), `controller_mutation_rate` (created and deleted
-        partitions per second), and for an ip `connection_creation_rate` (per second). Other quotas of the owner stay
-        the same. Raises KafkaError INVALID_REQUEST for other keys and for invalid values.
+        partitions per second), and, for an ip, `connection_creation_rate` (connections per second). Other quotas of the
+        owner stay the same. Raises KafkaError INVALID_REQUEST for other keys and for invalid values.
         """
         await quotas.set_quotas(self._calls, owner, values)
 
@@ -394,10 +394,11 @@ class Admin:
     ) -> DelegationToken:
         """Create a delegation token, with which other processes log in as its owner (KIP-48).
 
-        Returns the token with its secret. `owner` is the client itself by default. A token for another owner, such as
-        "User:bob", requires the permission CreateTokens on that user (KIP-373). `renewers` are the principals that may
-        renew the token, besides the owner. `max_lifetime_ms` is the time in ms after which the token expires, however
-        often it is renewed. None means the maximum, which is the broker's `delegation.token.max.lifetime.ms`.
+        Returns the token with its secret. By default, `owner` is the principal of this client. A token for another
+        owner, such as "User:bob", requires the permission CreateTokens on that user (KIP-373). `renewers` are the
+        principals that may renew the token, besides the owner. `max_lifetime_ms` is the time in ms after which the
+        token expires, however often it is renewed. None means the maximum, which is the broker's
+        `delegation.token.max.lifetime.ms`.
 
         Raises ValueError for a principal that is not of the form "User:bob", and KafkaError:
         DELEGATION_TOKEN_REQUEST_NOT_ALLOWED for a client that has not logged in, or has logged in with a token,
@@ -470,7 +471,7 @@ class Admin:
 
         `states`: Kafka's names of states (Empty, Ongoing, PrepareCommit, …). `min_duration_ms`: only transactions that
         began longer ago than this (Kafka 3.8). `pattern`: a regular expression in RE2's syntax that matches the whole
-        id (Kafka 4.1). Raises UnsupportedVersionError where a broker is too old for a filter.
+        id (Kafka 4.1). Raises UnsupportedVersionError if a broker is too old for a filter.
         """
         return await transactions.list_transactions(
             self._calls,

@@ -1,7 +1,7 @@
 """Checks the arguments of `Admin`: types, and the ranges of the requests' fields.
 
 The broker decides which names and numbers are valid. A value is refused here only if no request can carry it, or if it
-would be mistaken for another value: True for 1, a misspelt isolation level for read_uncommitted.
+would be mistaken for another value, as True for 1, or a misspelt isolation level for read_uncommitted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _new_topic(topic: object) -> NewTopic:
 
 
 def partition_totals(totals: Mapping[str, int]) -> dict[str, int]:
-    """Return the checked new totals of partitions, by topic."""
+    """Return the checked new number of partitions of each topic."""
     _mapping(totals, "totals", "from topic to the new total of partitions")
     return {
         name_of(topic, "topic"): whole_number(total, f"total of partitions of topic {topic!r}", MAX_INT32, at_least=-1)

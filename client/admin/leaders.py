@@ -17,8 +17,8 @@ async def by_leader(
 ) -> dict[int, list[TopicPartition]]:
     """Return the partitions by the id of their leader. Raises the error of a partition without a leader.
 
-    `is_missing` is called with each partition that does not exist. Without `is_missing`, such a partition raises its
-    error.
+    `is_missing` is called with each partition that does not exist. Without `is_missing`, the error of such a partition
+    is raised.
     """
     wanted = list(partitions)
     if wanted:

@@ -16,7 +16,7 @@ _DEFAULT: Final = 1
 
 
 class Quota(NamedTuple):
-    """The quotas of one owner, by their keys.
+    """The quotas of one owner. `values` maps the names of quotas to their limits.
 
     `owner` maps `user`, `client-id`, both of these, or `ip` to names: `{"user": "alice"}`, `{"user": "alice",
     "client-id": None}`. The name None means all users, client ids or addresses that have no quota of their own.

@@ -37,7 +37,9 @@ class ConfigResource(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """A config. `source` is Kafka's number: 1 set on the topic, 2 and 3 dynamic, 4 the broker's file, 5 the default."""
+    """A config. `source` is Kafka's number for the origin of its value: 1 the topic's own config, 2 and 3 a dynamic
+    broker config, 4 the broker's file, 5 the default.
+    """
 
     name: str
     value: str | None

@@ -123,7 +123,7 @@ class Consumer(Generic[K, V]):
         """The task or thread that received the last records and has not called again: it may still be processing them.
         """
         self._last_offsets: dict[TopicPartition, int] = {}
-        """The first offset of the last returned records of each partition."""
+        """For each partition, the first offset of the records that were returned last."""
         self._last_record: ConsumerRecord[Any, Any] | None = None
         """The last record that the iteration has returned since `_last_offsets` was set."""
         self._handed_out = 0
@@ -189,8 +189,8 @@ class Consumer(Generic[K, V]):
         Waits for the broker for `timeout_s` at most (default: the shorter of request.timeout.ms and
         default.api.timeout.ms). If the time runs out, uncommitted records are read again later, and the group waits for
         the session timeout. A rebalance listener may run for the same time, plus max.poll.interval.ms if `timeout_s` is
-        not given; after that, the listener is cancelled. Raises IllegalStateError in a rebalance listener that a poll
-        has called.
+        not given; after that, the listener is cancelled. Raises IllegalStateError if a rebalance listener makes this
+        call while a poll waits for the listener.
         """
         return self._close(current_caller(), commit, timeout_s)
 
@@ -268,8 +268,8 @@ class Consumer(Generic[K, V]):
         self._look_again()
 
     async def unsubscribe(self) -> None:
-        """Give up all partitions and leave the group. Raises IllegalStateError in a rebalance listener that a poll has
-        called.
+        """Give up all partitions and leave the group. Raises IllegalStateError if a rebalance listener makes this call
+        while a poll waits for the listener.
         """
         self._check_open()
         if self._coordinator is not None and self._subscription.automatic:
@@ -301,10 +301,10 @@ class Consumer(Generic[K, V]):
     ) -> Coroutine[Any, Any, list[ConsumerRecord[K, V]]]:
         """Return the next records, at most `max_records` (default: max.poll.records), or [] after the timeout.
 
-        The records of each partition are in order. A timeout of 0 does not wait for records. Raises ValueError for a
-        timeout that is negative, infinite or NaN. Also raises NoOffsetForPartitionError, OffsetOutOfRangeError,
-        RecordCorruptError, DeserializationError, FencedInstanceError, AuthorizationError, and the exceptions of a
-        rebalance listener.
+        The records of each partition are in order. With a timeout of 0, the call does not wait for records. Raises
+        ValueError for a timeout that is negative, infinite or NaN. Also raises NoOffsetForPartitionError,
+        OffsetOutOfRangeError, RecordCorruptError, DeserializationError, FencedInstanceError, AuthorizationError, and
+        the exceptions of a rebalance listener.
         """
         return self._read_list(current_caller(), timeout_ms, max_records)
 
@@ -608,7 +608,7 @@ class Consumer(Generic[K, V]):
         return task
 
     async def committed(self, *partitions: tuple[str, int]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the group's committed offset, or None, by partition. Without arguments, return those of all assigned
+        """Return the group's committed offset of each partition, or None. Without arguments, do this for all assigned
         partitions.
         """
         coordinator = self._with_group("committed()")

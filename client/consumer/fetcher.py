@@ -99,8 +99,8 @@ class Fetcher:
         self._enough = config.max_partition_fetch_bytes
         self._most_bytes = max(config.fetch_max_bytes, 1)
         self._full = False
-        """Whether a broker gets no request now because `_most_bytes` are buffered. Taking any record may then make
-        enough room.
+        """Whether some broker gets no request at present because `_most_bytes` are buffered. Then the removal of any
+        record from the buffer may make enough room.
         """
         self._ready: deque[FetchedPartition] = deque()
         self._failure: KafkaError | None = None

@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 CHANNEL: Final = "coordinator"
 JOIN_CHANNEL: Final = "join"
 JOIN_GRACE_S: Final = 5.0
-"""Additional seconds to wait for a join's response, which the broker sends by the rebalance timeout at the latest; also
-the maximum seconds for leaving the group.
+"""The broker responds to a join after the rebalance timeout at the latest. The member waits this many seconds longer.
+This is also the maximum number of seconds for leaving the group.
 """
 
 LAST_JOIN_WITHOUT_STATIC: Final = 4
@@ -115,7 +115,7 @@ class GroupMembership:
         self.rejoin_reason: str | None = None
         """The reason to join at the next poll; None if there is no need to join."""
         self.failure: KafkaError | None = None
-        """The error that ended this membership for good, or None."""
+        """The error that ended this membership permanently, or None."""
         self.coordinator_lost_at: float | None = None
         """Loop time when a heartbeat found the coordinator unreachable; None while the coordinator responds."""
         self._heartbeats: KeptTask | None = None

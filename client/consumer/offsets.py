@@ -68,8 +68,8 @@ class CommittedOffsets:
     # -- writing
 
     def generation(self, *, in_group: bool) -> Generation:
-        """Return the generation to commit with. Raises RebalanceInProgressError or CommitFailedError if this consumer
-        is not a stable member.
+        """Return the generation with which offsets are committed. Raises RebalanceInProgressError or CommitFailedError
+        if this consumer is not a stable member.
         """
         membership = self._membership
         if not in_group:

@@ -51,7 +51,7 @@ class Positions:
         self._failure: BaseException | None = None
         """The exception of the last look-up that ended, or None."""
         self._warned = ("", 0.0)
-        """The last failure that was logged as a warning, and when, in loop time."""
+        """The last failure that was logged as a warning, and the loop time of the warning."""
 
     def find(self) -> None:
         """Start a look-up for every partition without a position. Raise the error of a look-up that a retry cannot

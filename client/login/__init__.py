@@ -1,4 +1,4 @@
-"""SASL: log in on connections to brokers.
+"""Logs in with SASL on connections to brokers.
 
 | module | concern |
 |---|---|

@@ -43,7 +43,7 @@ class Mechanism(Protocol):
     async def authenticate(self, ask: Ask) -> None:
         """Exchange the messages of one login.
 
-        Raises ScramError for a broker that does not know the credential, and KafkaError if there is no access token.
+        Raises ScramError if the broker does not know the credential, and KafkaError if there is no access token.
         """
 
 
@@ -81,7 +81,9 @@ class Scram:
         return f"; if the user name is the id of a delegation token, {TOKEN_REMEDY}"
 
     async def authenticate(self, ask: Ask) -> None:
-        """Send both messages, and check that the broker knows the user's credential. Raises ScramError."""
+        """Send both messages, and check that the broker knows the user's credential. Raises ScramError if the login
+        fails.
+        """
         exchange = ScramClient(SCRAM_MECHANISMS[self.name], self.username, self.password, extensions=self.extensions)
         challenge = await ask(exchange.first())
         # The broker chooses the number of iterations, so this may take long and must not block the event loop.

@@ -36,7 +36,7 @@ _MODULES: Final = {
     **dict.fromkeys(SCRAM_NUMBERS, "ScramLoginModule"),
     OAUTHBEARER: "OAuthBearerLoginModule",
 }
-"""Java's login modules by mechanism."""
+"""The Java login module for each mechanism."""
 
 
 def login_of(config: ClientConfig) -> Mechanism | None:
@@ -80,7 +80,7 @@ def _value(config: ClientConfig, name: str) -> str:
 
 
 def _one_of(config: ClientConfig, names: tuple[str, ...]) -> str:
-    """Return the value of the only setting in `names` that is given, or "" if none is."""
+    """Return the value of the one setting in `names` that is given, or "" if none of them is given."""
     present = [name for name in names if _value(config, name)]
     if len(present) > 1:
         raise ConfigError(present[1], f"means the same as {present[0]}: give one of them", present[0])

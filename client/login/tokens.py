@@ -59,7 +59,8 @@ class TokenSource:
         self._fetching = asyncio.Lock()
 
     async def token(self) -> str:
-        """Return a valid token. Fetches one if there is none, or if it expires soon. Raises KafkaError.
+        """Return a valid token. Fetches a token if there is none, or if the current one expires soon. Raises
+        KafkaError.
 
         If the next token cannot be fetched, the current token is used, and fetching is tried again after half of the
         current token's remaining time.

@@ -107,7 +107,7 @@ class Isolation:
         self._reset_if_done()
 
     def waited(self, read_to_end: Collection[TopicPartition]) -> None:
-        """Read other partitions as well, because the partitions under search had no records for some time.
+        """Read other partitions as well, because the partitions that are searched have had no records for some time.
 
         `read_to_end` are the partitions that have no more records; the search in them ends.
         """

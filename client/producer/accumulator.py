@@ -9,8 +9,8 @@ the batch is sent, the batch gets it, up to its full size, as long as memory is 
 bytes for each partition.
 
 The records of a batch are compressed only when it is sent. Until then, its memory is that of the uncompressed records.
-A batch is full when its estimated compressed size is batch.size, or when its uncompressed size is COMPRESSED_AT_ONCE,
-or batch.size if that is larger.
+A batch is full when its estimated compressed size is batch.size, or when its uncompressed size is the larger of
+COMPRESSED_AT_ONCE and batch.size.
 """
 
 from __future__ import annotations
@@ -390,7 +390,7 @@ class RecordAccumulator:
         for name, limit in (("max.request.size", self._max_request_size), ("buffer.memory", self._memory)):
             if size > limit:
                 raise RecordTooLargeError(
-                    ErrorCode.MESSAGE_TOO_LARGE, f"a record of about {size} bytes is above {name} = {limit}"
+                    ErrorCode.MESSAGE_TOO_LARGE, f"a record of about {size} bytes is larger than {name} = {limit}"
                 )
 
     # -- memory

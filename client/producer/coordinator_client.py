@@ -92,8 +92,8 @@ def verdict(code: ErrorCode) -> Verdict:
 
 
 def worst(codes: Iterable[int]) -> int:
-    """Return the most severe error of a response. FATAL is more severe than ABORT, and ABORT more than errors that are
-    retried.
+    """Return the most severe error of a response. FATAL is more severe than ABORT, and ABORT is more severe than errors
+    that are retried.
     """
     severity = {Verdict.FATAL: 3, Verdict.ABORT: 2}
     found = [error_code(code) for code in codes if code]

@@ -276,10 +276,10 @@ class Producer(Generic[SentK, SentV]):
     async def flush(self) -> None:
         """Send all buffered records now, and wait until they are acknowledged.
 
-        Raises the first failure of a delivery that the program did not await. This can be a record that this call waits
-        for, or an earlier record if no flush has raised its failure. If several tasks flush at the same time, each of
-        them raises the failure. Within a transaction, raises the AbortableError that results from the failure. When
-        `flush` returns, the `on_delivery` callbacks of these records have run.
+        Raises the first failure of a delivery that the program did not await. This can be the failure of a record that
+        this call waits for, or of an earlier record if no flush has raised it. If several tasks flush at the same time,
+        each of them raises the failure. Within a transaction, raises the AbortableError that results from the failure.
+        When `flush` returns, the `on_delivery` callbacks of these records have run.
         """
         self._check_open()
         outcomes = await self._accumulator.flush()
@@ -363,7 +363,7 @@ class Producer(Generic[SentK, SentV]):
         """Commit consumed offsets in the transaction, on behalf of a group. Each offset is the offset of the next
         record to read.
 
-        Without `group_metadata` the group and assignment are those of the last `init_transactions`, or
+        Without `group_metadata`, the group and assignment are those of the last `init_transactions`, else the group is
         transactional.group.id. A plain group id fences no other producer and is deprecated.
         """
         await self._transactional("send_offsets").send_offsets(offsets, group_metadata)
@@ -381,8 +381,8 @@ class Producer(Generic[SentK, SentV]):
     async def abort_transaction(self) -> None:
         """Abort the transaction: read_committed consumers see none of its records. The producer stays usable.
 
-        To abort in a block of `transaction()`, call the block's `abort` instead. After this method, the block ends with
-        AbortableError, because another task may have called it.
+        To abort in a block of `transaction()`, call the block's `abort` instead. If this method is called, the block
+        ends with AbortableError, because another task may have made the call.
         """
         await self._transactional("abort_transaction").abort()
 

@@ -68,21 +68,21 @@ class TransactionManager:
 
     def __init__(self, transactional_id: str | None) -> None:
         self.transactional_id = transactional_id
-        """The transactional id; None until the broker has assigned one."""
+        """The transactional id, or None if the broker has yet to assign one."""
         self.group: ConsumerGroupMetadata | None = None
         """The default group and member for which offsets are committed."""
         self.group_aware = False
         """Whether the claims on the group's partitions, made by the last initialisation, are in force."""
         self.state = State.UNINITIALIZED
         self.current = BegunTransaction()
-        """The transaction begun last. The state says whether it is over."""
+        """The transaction that was begun last. `state` says whether it has ended."""
         self.error: KafkaError | None = None
         self.producer_id = -1
         self.producer_epoch = -1
         self.version = 1
         self.extension = False
         self.allowed: frozenset[Partition] | None = None
-        """The only partitions that this transaction may write to; None: any."""
+        """The partitions to which this transaction may write, or None if it may write to all partitions."""
         self.registered: set[Partition] = set()
         self.unregistered: set[Partition] = set()
         self.sent: set[Partition] = set()
@@ -285,8 +285,8 @@ class TransactionManager:
         self.written.add(partition)
 
     def partitions_for_end_txn(self) -> frozenset[Partition] | None:
-        """Return the partitions that EndTxn is to name, or None. It must name none if other partitions may have been
-        written, too.
+        """Return the partitions that EndTxn is to name, or None. It must not name any partitions if others may have
+        been written, too.
         """
         if not self.extension or self.sent - self.written:
             return None

@@ -21,8 +21,8 @@ _GENERATION: Final = Struct(">i")
 
 
 class CooperativeStickyAssignor(Assignor):
-    """Kafka's CooperativeStickyAssignor. Its user data is the generation; the subscription contains the owned
-    partitions.
+    """Kafka's CooperativeStickyAssignor. Its user data contains the generation. The subscription itself contains the
+    owned partitions.
     """
 
     name = "cooperative-sticky"
