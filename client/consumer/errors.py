@@ -22,9 +22,13 @@ class CommitFailedError(KafkaError):
 
 
 class RebalanceInProgressError(RetriableError):
-    """The offsets were not committed because the group rebalances: poll, then commit the partitions still assigned."""
+    """The offsets were not committed because the group rebalances: poll, then commit the offsets of the partitions that
+    are still assigned.
+    """
 
-    remedy = "call poll() so that the rebalance can end, then commit the partitions that are still assigned"
+    remedy = (
+        "call poll() so that the rebalance can end, then commit the offsets of the partitions that are still assigned"
+    )
 
 
 class FencedInstanceError(FatalError):

@@ -1,9 +1,9 @@
 """`Positions`: looks up the initial position of every assigned partition that has no position.
 
-This is the group's committed offset or, without one, the offset that auto.offset.reset selects. Look-ups run in the
-background, so a partition whose offset is not available yet holds up neither a poll nor the other partitions. A
-partition that is assigned again in the meantime, or gets a position by `seek`, has another `incarnation` and keeps its
-new position.
+The initial position is the group's committed offset or, without one, the offset that auto.offset.reset selects.
+Look-ups run in the background, so a partition whose offset is not available yet holds up neither a poll nor the other
+partitions. A partition that is assigned again in the meantime, or gets a position by `seek`, has another `incarnation`
+and keeps its new position.
 """
 
 from __future__ import annotations

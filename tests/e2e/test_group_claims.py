@@ -101,8 +101,8 @@ async def test_broker_without_the_feature_says_so(request: pytest.FixtureRequest
 
 async def _says_so(address: str, group: str) -> None:
     async with Admin(bootstrap_servers=address) as admin:
-        with pytest.raises(UnsupportedVersionError, match="keeps no claims"):
+        with pytest.raises(UnsupportedVersionError, match="does not keep claims"):
             await admin.group_claims(group)
     code, out, err = await command(address, "group", "unfence", group)
     assert (code, out) == (1, "")
-    assert "keeps no claims" in err
+    assert "does not keep claims" in err
