@@ -2,8 +2,8 @@
 
 Where a single node cannot satisfy Kafka's default (replication factors, in-sync replicas), the default here is 1, and
 any other value is refused with an error that names the setting. Settings of Kafka that have no meaning for this broker
-(thread counts, replica fetchers, controller quorum) are accepted and reported, so that an existing server.properties
-can be tried unchanged.
+(thread counts, replica fetchers, controller quorum) are accepted without effect, and their names are logged at the
+start. So an existing server.properties can be tried unchanged.
 """
 
 from __future__ import annotations
@@ -117,8 +117,9 @@ HARMLESS: Final = {
 }
 """Values that unsupported security settings may have, because these values require nothing of the broker.
 
-Settings for connections between brokers have no effect, because there is no other broker. `ssl.enabled.protocols`
-defines the versions of TLS. The remaining values are Kafka's defaults.
+The settings for connections between brokers have no effect, because there is no other broker. `ssl.protocol` has no
+effect either: the setting `ssl.enabled.protocols` chooses the versions of TLS. For all other settings, the values here
+are Kafka's defaults.
 """
 
 LOGIN_MODULES: Final = {
@@ -131,7 +132,7 @@ LOGIN_MODULES: Final = {
 """The login module that Kafka demands in each of these settings, and the options that the module may have.
 
 The keys are the ends of the settings' names. The settings have no effect: `sasl.enabled.mechanisms` names the
-mechanisms, and the name and password are for logins at other brokers.
+mechanisms, and the name and password are those with which a broker logs in to other brokers.
 """
 
 
@@ -163,7 +164,7 @@ def _is_login_module(name: str, value: str) -> bool:
 
 
 def _prefix(listener: str) -> str:
-    """Return the prefix of the names of a listener's own settings. Case is ignored, and `_` equals `.`."""
+    """Return the prefix of the names of a listener's own settings, in lower case, with dots for `_` and `-`."""
     return f"{LISTENER_PREFIX}{normal_name(listener)}."
 
 
@@ -201,7 +202,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         self.__dict__["_static"] = {name: self.get(name) for name, row in self.rows.items() if row.dynamic}
 
     def set_dynamic(self, values: Mapping[str, Any]) -> None:
-        """Replace the dynamic settings of the last call with `values`, which maps names to typed values.
+        """Replace all dynamic settings with `values`, which maps names to typed values.
 
         Other settings never change. The caller must inform each part of the broker that has copied a value from the
         configuration.
@@ -300,8 +301,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
 
     dynamic_configs_enable: bool = boolean(
         True,
-        doc="Whether settings can be changed while the broker is running (KIP-226). false: changed values have no"
-        " effect, and can only be removed. Start the broker with false if a changed limit locks everybody out.",
+        doc="Whether settings can be changed while the broker is running (KIP-226). false: values that clients have"
+        " set have no effect and can only be removed. Start the broker with false if a changed limit locks everybody"
+        " out.",
     )
 
     # connections and requests
@@ -313,8 +315,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     socket_listen_backlog_size: int = integer(
         1024,
         at_least(1),
-        doc="The number of connections that may wait to be accepted. Further clients retry after a second. Kafka's"
-        " default of 50 is too small when many clients connect at the same time.",
+        doc="The number of connections that may wait to be accepted. Clients beyond this number retry after a second."
+        " Kafka's default of 50 is too small when many clients connect at the same time.",
     )
     socket_send_buffer_bytes: int = integer(
         102400,
@@ -351,7 +353,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         INT32_MAX,
         at_least(1),
         doc="The maximum number of new connections per second (KIP-612), over the windows of quota.window.num. Further"
-        " connections are accepted later. With the prefix listener.name.<listener>., it limits those of one listener.",
+        " connections are accepted later. With the prefix listener.name.<listener>., it limits the new connections of"
+        " one listener.",
         per_listener=True,
         dynamic=True,
     )
@@ -386,12 +389,12 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     connection_write_stall_ms: int = integer(
         10000,
         at_least(1),
-        doc="The time in ms for which a client may read nothing of its responses while queued.max.response.bytes is"
-        " exceeded. Then its connection is closed.",
+        doc="While queued.max.response.bytes is exceeded, a connection is closed if its client has read nothing of its"
+        " responses for this time in ms.",
     )
     connection_request_idle_ms: int = long(
         30000,
-        doc="The time in ms after which a connection is closed if a request has arrived in part and no more of it"
+        doc="The time in ms after which a connection is closed if a part of a request has arrived and no more of it"
         " arrives. 0 or less: never.",
     )
     shutdown_timeout_ms: int = integer(
@@ -444,7 +447,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
 
     # topics
     num_partitions: int = integer(
-        1, between(1, 100000), doc="The number of partitions of a topic that is created without a number of partitions."
+        1,
+        between(1, 100000),
+        doc="The number of partitions of a new topic if the request to create it does not give a number.",
     )
     topic_max_partitions: int = integer(
         10000,
@@ -572,16 +577,16 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     log_reserve_decision_bytes: int = long(
         16777216,
         at_least(0),
-        doc="The last part of log.reserve.bytes, in bytes, at most half of it. It is kept for the decisions and"
-        " markers of transactions and for requests that free space. Offset commits and new transactions are refused"
-        " when less is free.",
+        doc="The last part of log.reserve.bytes, in bytes, at most half of it. It is kept for committing and aborting"
+        " transactions, for their markers, and for requests that free space. Offset commits and new transactions are"
+        " refused when less is free.",
     )
     log_journal_bytes: int = integer(
         16777216,
         between(0, 268435456),
         doc="The size in bytes of each file of the journal, at least 8192, at most 1/64 of the disk. With a journal,"
-        " one fdatasync makes small appends to many partitions durable. The broker usually keeps two files, and at most"
-        " five, besides copies for partitions that have failed. 0: no journal, each partition's file is synced.",
+        " one fdatasync makes small appends to many partitions durable. The broker usually keeps two files, and at"
+        " most five, besides copies for partitions that have failed. 0: no journal; each partition's file is synced.",
     )
     log_segment_bytes: int = integer(
         1073741824, at_least(1024), doc="The size in bytes at which a new segment is started.", dynamic=True
@@ -633,7 +638,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     log_retention_hours: int = integer(
         168,
         at_least(-1),
-        doc="The time in hours for which records are kept, unless it is set in a finer unit. -1: forever.",
+        doc="The time in hours for which records are kept, unless the time is set in a finer unit. -1: forever.",
     )
     log_retention_bytes: int = long(
         -1,
@@ -746,7 +751,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     group_max_size: int = integer(
         1000,
         at_least(1),
-        doc="The maximum number of members of a group. A JoinGroup of a further member fails with"
+        doc="The maximum number of members of a group. A further member that tries to join gets"
         " GROUP_MAX_SIZE_REACHED. Kafka has no limit by default. A higher value lets a rebalance delay all other"
         " requests: by about 5 ms for each 1000 members of its group. A group must also fit into one record"
         " (`message.max.bytes`), and its members into one response (`response.max.rows`).",
@@ -760,8 +765,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     group_member_max_protocols: int = integer(
         1000,
         at_least(1),
-        doc="The maximum number of protocols (assignment strategies) that a member may offer. A JoinGroup with more"
-        " fails with INCONSISTENT_GROUP_PROTOCOL. Kafka has no such limit.",
+        doc="The maximum number of protocols (assignment strategies) that a member may offer. A JoinGroup that offers"
+        " more fails with INCONSISTENT_GROUP_PROTOCOL. Kafka has no such limit.",
     )
     group_members_max_bytes: int = long(
         134217728,
@@ -773,8 +778,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     group_pending_members_max_bytes: int = long(
         16777216,
         at_least(1),
-        doc="The memory in bytes for member ids that were assigned to members which have not joined yet. At this limit"
-        " the oldest ids are dropped.",
+        doc="The memory in bytes for ids that were assigned to members that have not joined yet. At this limit the"
+        " oldest ids are dropped.",
     )
     offset_metadata_max_bytes: int = integer(
         4096, at_least(0), doc="The largest metadata of an offset commit, in bytes."
@@ -862,8 +867,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     expiry_clock_settle_ms: int = long(
         600000,
         at_least(0),
-        doc="The time in ms for which a wall clock that has jumped ahead must stay ahead before offsets and"
-        " transactional ids expire by this clock. 0: they expire at once, as in Kafka. Not a setting of Kafka.",
+        doc="If the wall clock jumps ahead, offsets and transactional ids expire by it only after it has stayed ahead"
+        " for this time in ms. 0: they expire at once, as in Kafka. Not a setting of Kafka.",
     )
     transaction_partition_verification_enable: bool = boolean(
         True,
@@ -885,15 +890,15 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     transaction_max_partitions: int = integer(
         10000,
         at_least(1),
-        doc="The maximum number of partitions of one transaction, because each change of a transaction writes all of"
-        " its partitions. A request that adds more fails with POLICY_VIOLATION, and the transaction has to be aborted."
-        " Not a setting of Kafka.",
+        doc="The maximum number of partitions of one transaction, because each change of a transaction writes a list"
+        " of all its partitions. A request that adds more fails with POLICY_VIOLATION, and the transaction has to be"
+        " aborted. Not a setting of Kafka.",
     )
     transaction_retry_backoff_ms: int = integer(
         50,
         at_least(1),
-        doc="The time in ms before writing a transaction marker, or reading the state of transactions and groups at"
-        " start, is retried. It doubles with every retry.",
+        doc="The time in ms before a retry of writing a transaction marker, or of reading the state of transactions"
+        " and groups at the start. It doubles with every retry.",
     )
     transaction_retry_backoff_max_ms: int = integer(
         5000,
@@ -928,7 +933,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         "denied",
         choices=("off", "denied", "all"),
         doc="What the audit log records. denied: operations that ACLs deny, and refused logins. all: also allowed"
-        " operations and accepted logins. off: nothing. It is the counterpart of Kafka's kafka.authorizer.logger.",
+        " operations and accepted logins. off: nothing. The audit log is the counterpart of Kafka's"
+        " kafka.authorizer.logger.",
     )
     audit_log_location: str = text(
         "",
@@ -957,7 +963,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
             raise ConfigError("log.dirs", "contains a null character, which no file name may contain. Remove it")
 
     def check_compaction_lags(self) -> None:
-        """Raise ConfigError if the minimum compaction lag is above the maximum. No topic may have such settings."""
+        """Raise ConfigError if the minimum compaction lag is above the maximum, which is not allowed for any topic."""
         self._check_order("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
 
     def _check_order(self, lower: str, upper: str) -> None:
@@ -979,7 +985,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
             return []
         if metrics.protocol.uses_tls and any(row.name == METRICS for row in self.read_listeners()):
             raise ConfigError(
-                "listeners", f"uses the name {METRICS}, which is that of metrics.listener. Use another name"
+                "listeners", f"uses the name {METRICS}, which is reserved for metrics.listener. Use another name"
             )
         return [metrics]
 
@@ -1029,7 +1035,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         )
 
     def _refuse_unused(self, prefixes: tuple[str, ...], protection: str, protocol: SecurityProtocol) -> None:
-        """Raise ConfigError if a setting is given that only a listener with this protection would use."""
+        """Raise ConfigError if a setting with one of the prefixes is given, because no listener uses the protection."""
         for name in sorted(self.explicit - {"ssl.reload.interval.ms"}):
             if name.startswith(prefixes):
                 raise ConfigError(
@@ -1071,8 +1077,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
             hint = f" Did you mean {near}?" if near else ""
             raise ConfigError(
                 key,
-                "the broker has no such setting. It is not ignored, because it could restrict who may do what. Remove"
-                f" it if the broker is protected without it.{hint}",
+                "the broker has no such setting, and it does not ignore security settings, because they could restrict"
+                f" access. Remove the setting if the broker is protected without it.{hint}",
             )
         return super().find(key)
 
@@ -1170,7 +1176,7 @@ def read_toml(file: Path) -> dict[str, object]:
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, object]:
-    """Return the settings in environment variables.
+    """Return the settings that environment variables contain.
 
     A variable's name is ONCELOG_ followed by the setting's name in upper snake case. Raises ConfigError if a variable's
     name matches no setting.

@@ -10,8 +10,8 @@ Requests fail in these ways:
   version is not defined: MalformedRequest. The connection is closed and the reason is logged, as in Kafka, because the
   broker could send no response that the peer can read.
 * The version is defined but not supported: UNSUPPORTED_VERSION in the API's own response.
-* A tagged field of the extension is malformed: INVALID_REQUEST in the API's own response, because the rest of the frame
-  is intact.
+* A tagged field of the extension is malformed: INVALID_REQUEST in the API's own response. The connection stays open,
+  because the rest of the frame is intact.
 * A field of the extension is sent although the feature group.aware.transaction is off: UNSUPPORTED_VERSION.
 * A handler raises KafkaError: the error's code in the API's own response (error_response.py).
 * The response would exceed `response.max.rows` or `response.max.bytes`: INVALID_REQUEST.
@@ -142,8 +142,8 @@ class Dispatcher:
         """Create a dispatcher.
 
         If `group_aware` is false, the feature group.aware.transaction is off: requests with fields of the extension are
-        refused, and the extension's header field is ignored. If `access_control` is true, handlers run only for what
-        the client may do (`authorization.py`).
+        refused, and the extension's header field is ignored. If `access_control` is true, a handler executes only what
+        its client is permitted to do (`authorization.py`).
         """
         config = broker.config if broker is not None else BrokerConfig()
         self._max_elements = config.request_max_elements
@@ -247,7 +247,7 @@ class Dispatcher:
             raise MalformedRequest(self._describe(frame, error)) from None
 
     def _header(self, frame: memoryview) -> tuple[RequestHeader, int, KafkaError | None]:
-        """Return the header, the position of the body, and the error in the header's extension field, if any."""
+        """Return the header, the position of the body, and the error in the header's extension field or None."""
         try:
             return *decode_request_header(frame), None
         except MalformedTag as error:
@@ -274,7 +274,7 @@ class Dispatcher:
         return Exchange(api, context, request, refusal or problem)
 
     def _read(self, api: HandledApi, frame: memoryview, version: int, position: int) -> Decoded:
-        """Decode the body. Also return the error in its extension fields, if any; those fields are then ignored.
+        """Return the decoded body, and the error in its extension fields or None. Erroneous fields are ignored.
 
         Bytes after the body are ignored, as in Kafka, because librdkafka 2.16 sends three extra bytes after Metadata
         v13.
@@ -484,7 +484,7 @@ class Dispatcher:
         return (yield from error_response(exchange.request, exchange.context.api_version, code, message))
 
     def encode(self, exchange: Exchange, response: Response) -> list[Buffer]:
-        """Return the encoded response with size and header; codes that the request's version lacks are replaced."""
+        """Return the encoded response with size and header; replace error codes that the request's version lacks."""
         context = exchange.context
         if context.answer_rows > FEW_ROWS:
             return run_at_once(self._encoded(exchange, _at_once(response)))

@@ -19,14 +19,14 @@ EVERY_BROKER: Final = ""
 """The resource name of the values for all brokers."""
 
 _LEAST: Final = {"log.retention.ms": -1, "log.roll.ms": 1, "log.roll.jitter.ms": 0}
-"""The lowest values that clients can set. In the configuration, lower values mean that a coarser setting applies."""
+"""The lowest values that clients can set. In the configuration, a lower value selects a setting in a coarser unit."""
 
 StoredConfigs: TypeAlias = Mapping[str, Mapping[str, str]]
 """The changed values as text, by the id of their broker or EVERY_BROKER, and by the name of their setting."""
 
 
 def dynamic_setting(name: str) -> Setting:
-    """Return a setting that can be changed at runtime. Raises KafkaError INVALID_REQUEST for all others."""
+    """Return the setting with this name. Raises KafkaError INVALID_REQUEST if it cannot be changed at runtime."""
     setting = BrokerConfig.rows.get(name)
     if name in WITHOUT_MEANING:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has no effect in this broker. Do not change it.")
@@ -50,7 +50,7 @@ def _is_known(name: str) -> bool:
 
 
 def dynamic_value(name: str, text: str) -> Any:
-    """Return the typed value of a dynamic setting. Raises KafkaError INVALID_REQUEST."""
+    """Return the typed value of a dynamic setting. Raises KafkaError INVALID_REQUEST if `text` is not valid."""
     try:
         value = BrokerConfig.parse_value(dynamic_setting(name), text)
     except ConfigError as error:
@@ -64,7 +64,7 @@ def dynamic_value(name: str, text: str) -> Any:
 
 
 def in_effect(config: BrokerConfig, stored: StoredConfigs, resource: str) -> Mapping[str, str]:
-    """Return the stored values of a broker or of all brokers; an empty mapping if `dynamic.configs.enable` is false."""
+    """Return the stored values of a broker or of EVERY_BROKER, or none if `dynamic.configs.enable` is false."""
     return stored.get(resource, {}) if config.dynamic_configs_enable else {}
 
 
@@ -81,7 +81,7 @@ def check_broker_configs(config: BrokerConfig, stored: StoredConfigs, node_id: i
 def take_dynamic_configs(config: BrokerConfig, stored: StoredConfigs, node_id: int, log: Any) -> None:
     """Put the stored values into effect in `config`.
 
-    A value that another release has stored, and that this one does not accept, is logged and ignored.
+    If another release has stored a value that this one does not accept, the value is logged and ignored.
     """
     values, ignored = _typed(config, stored, node_id)
     for name, why in ignored.items():

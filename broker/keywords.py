@@ -11,7 +11,7 @@ class BrokerKeywords(TypedDict, total=False):
 
     ssl_keystore_type: Literal["PEM", "PKCS12", "JKS"]
     """The format of the file with the broker's private key and certificate chain. PKCS12 and JKS accept files of
-    both formats: the broker recognises which of them a file has. Kafka's default is JKS.
+    both formats: the broker recognises the format of a file. Kafka's default is JKS.
     """
     ssl_keystore_location: str
     """The file with the broker's private key and certificate chain. The broker reads it again when it changes; open
@@ -29,7 +29,7 @@ class BrokerKeywords(TypedDict, total=False):
     """The password of the private key, if the key itself is encrypted."""
     ssl_truststore_type: Literal["PEM", "PKCS12", "JKS"]
     """The format of the file with the trusted certificates. PKCS12 and JKS accept files of both formats: the broker
-    recognises which of them a file has. Kafka's default is JKS.
+    recognises the format of a file. Kafka's default is JKS.
     """
     ssl_truststore_location: str
     """The file with the certificates of the authorities that sign clients' certificates. The broker reads it again
@@ -46,22 +46,22 @@ class BrokerKeywords(TypedDict, total=False):
     """
     ssl_principal_mapping_rules: str
     """How the subject of a client's certificate becomes the name of its principal (KIP-371): rules of the form
-    RULE:pattern/replacement/, with L or U at the end for lower or upper case, separated by commas. The first whose
-    pattern matches the whole subject applies. DEFAULT: the whole subject. If no rule matches, the connection is
-    closed.
+    RULE:pattern/replacement/, with L or U at the end for lower or upper case, separated by commas. The first rule
+    whose pattern matches the whole subject applies. DEFAULT: the whole subject. If no rule matches, the connection
+    is closed.
     """
     ssl_enabled_protocols: str | Iterable[str]
     """The versions of TLS that the broker accepts."""
     ssl_cipher_suites: str | Iterable[str]
     """The cipher suites that the broker accepts, by their standard names or OpenSSL's. Empty: OpenSSL's defaults. A
     list without a suite of TLS 1.3 excludes that version. Python offers the suites of TLS 1.3 only together, so a
-    list names all of them or none.
+    list must name all of them or none.
     """
     ssl_reload_interval_ms: int
     """The time in ms between two checks for changed key or certificate files. 0: never."""
     connection_authentication_timeout_ms: int
-    """The time in ms that a client has to complete the TLS handshake, and then again to log in with SASL. After
-    that time the connection is closed.
+    """The longest time in ms that the TLS handshake of a connection may take, and also the SASL login that follows.
+    A connection that takes longer is closed.
     """
     connection_failed_authentication_delay_ms: int
     """The time in ms before a refused login gets its response and its connection is closed."""
@@ -75,7 +75,7 @@ class BrokerKeywords(TypedDict, total=False):
     of sasl.oauthbearer.jwks.endpoint.url has signed. Kafka's default is GSSAPI.
     """
     sasl_oauthbearer_jwks_endpoint_url: str
-    """The address of the identity provider's public keys for OAUTHBEARER, a JSON Web Key Set: https://..., or
+    """The address of the identity provider's public keys (a JSON Web Key Set) for OAUTHBEARER: https://..., or
     file:///... for a file.
     """
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int
@@ -84,7 +84,7 @@ class BrokerKeywords(TypedDict, total=False):
     """The issuer (claim iss) that a token must have. Empty: any."""
     sasl_oauthbearer_expected_audience: str | Iterable[str]
     """The audiences (claim aud), of which a token must have at least one. Empty: any. Set it if the identity
-    provider also issues tokens for other services, because they could use them here.
+    provider also issues tokens for other services, because those tokens would be accepted here.
     """
     sasl_oauthbearer_clock_skew_seconds: int
     """The time in seconds by which the clocks of the identity provider and of the broker may differ."""
@@ -96,8 +96,8 @@ class BrokerKeywords(TypedDict, total=False):
     """
     sasl_server_max_waiting_logins: int
     """The maximum number of logins that wait until their password is compared with its salted hash (PLAIN), or
-    their large token is verified (OAUTHBEARER). Connections with further logins are closed. A password that was
-    recently found to be right does not wait. Not a setting of Kafka.
+    their large token is verified (OAUTHBEARER). Connections with further logins are closed. A login whose password
+    was recently found to be right does not wait. Not a setting of Kafka.
     """
     sasl_server_max_waiting_logins_per_ip: int
     """The maximum number of logins from one address that wait for the check of their password or token. The
@@ -108,8 +108,8 @@ class BrokerKeywords(TypedDict, total=False):
     further users are refused with POLICY_VIOLATION.
     """
     plain_sasl_jaas_config: str
-    """The users of PLAIN as a login module of Java: PlainLoginModule required user_NAME=PASSWORD ... ; where each
-    password is in quotation marks. Kafka has it only with the prefix listener.name.<listener>.
+    """The users of PLAIN, in the form of a Java login module: PlainLoginModule required user_NAME=PASSWORD ... ;
+    where each password is in quotation marks. Kafka has this setting only with the prefix listener.name.<listener>.
     """
     plain_users_location: str
     """The file with the users of PLAIN. Each line consists of a name, a colon and a salted hash of the password;
@@ -136,7 +136,7 @@ class BrokerKeywords(TypedDict, total=False):
     """
     delegation_token_max_tokens_per_owner: int
     """The maximum number of delegation tokens of one owner. A request to create more fails with POLICY_VIOLATION.
-    The default is no limit, as in Kafka, so that one owner can use up delegation.token.max.tokens. Not a setting of
+    The default is no limit, as in Kafka, so one owner can use up delegation.token.max.tokens. Not a setting of
     Kafka.
     """
     authorizer_class_name: str
@@ -162,8 +162,8 @@ class BrokerKeywords(TypedDict, total=False):
     controller_quota_window_size_seconds: int
     """The length in seconds of a window of controller.quota.window.num."""
     max_client_quotas: int
-    """The maximum number of users, client ids, pairs of both, and addresses with quotas. A request for more fails
-    with POLICY_VIOLATION.
+    """The maximum number of users, client ids, pairs of both, and addresses that have quotas. A request that sets a
+    quota for a further one fails with POLICY_VIOLATION.
     """
     node_id: int
     """The broker's id in the cluster."""
@@ -218,14 +218,14 @@ class BrokerKeywords(TypedDict, total=False):
     producer epoch.
     """
     dynamic_configs_enable: bool
-    """Whether settings can be changed while the broker is running (KIP-226). false: changed values have no effect,
-    and can only be removed. Start the broker with false if a changed limit locks everybody out.
+    """Whether settings can be changed while the broker is running (KIP-226). false: values that clients have set
+    have no effect and can only be removed. Start the broker with false if a changed limit locks everybody out.
     """
     socket_request_max_bytes: int
     """The largest request in bytes. The broker closes the connection of a client that sends a larger one."""
     socket_listen_backlog_size: int
-    """The number of connections that may wait to be accepted. Further clients retry after a second. Kafka's default
-    of 50 is too small when many clients connect at the same time.
+    """The number of connections that may wait to be accepted. Clients beyond this number retry after a second.
+    Kafka's default of 50 is too small when many clients connect at the same time.
     """
     socket_send_buffer_bytes: int
     """The size in bytes of a connection's send buffer (SO_SNDBUF). -1: the operating system's default."""
@@ -244,7 +244,8 @@ class BrokerKeywords(TypedDict, total=False):
     """
     max_connection_creation_rate: int
     """The maximum number of new connections per second (KIP-612), over the windows of quota.window.num. Further
-    connections are accepted later. With the prefix listener.name.<listener>., it limits those of one listener.
+    connections are accepted later. With the prefix listener.name.<listener>., it limits the new connections of one
+    listener.
     """
     connections_max_idle_ms: int
     """The time in ms after which a connection without requests and responses is closed. 0 or less: never."""
@@ -264,12 +265,12 @@ class BrokerKeywords(TypedDict, total=False):
     most half of the free part. Beyond this limit, connections of clients that read nothing are closed.
     """
     connection_write_stall_ms: int
-    """The time in ms for which a client may read nothing of its responses while queued.max.response.bytes is
-    exceeded. Then its connection is closed.
+    """While queued.max.response.bytes is exceeded, a connection is closed if its client has read nothing of its
+    responses for this time in ms.
     """
     connection_request_idle_ms: int
-    """The time in ms after which a connection is closed if a request has arrived in part and no more of it arrives.
-    0 or less: never.
+    """The time in ms after which a connection is closed if a part of a request has arrived and no more of it
+    arrives. 0 or less: never.
     """
     shutdown_timeout_ms: int
     """The longest time in ms that a stopping broker waits for running requests before it closes their connections."""
@@ -300,7 +301,7 @@ class BrokerKeywords(TypedDict, total=False):
     CONCURRENT_TRANSACTIONS.
     """
     num_partitions: int
-    """The number of partitions of a topic that is created without a number of partitions."""
+    """The number of partitions of a new topic if the request to create it does not give a number."""
     topic_max_partitions: int
     """The maximum number of partitions that a topic may have. A request for more fails with INVALID_PARTITIONS."""
     request_max_new_partitions: int
@@ -363,14 +364,14 @@ class BrokerKeywords(TypedDict, total=False):
     internal topic may use more.
     """
     log_reserve_decision_bytes: int
-    """The last part of log.reserve.bytes, in bytes, at most half of it. It is kept for the decisions and markers of
-    transactions and for requests that free space. Offset commits and new transactions are refused when less is
-    free.
+    """The last part of log.reserve.bytes, in bytes, at most half of it. It is kept for committing and aborting
+    transactions, for their markers, and for requests that free space. Offset commits and new transactions are
+    refused when less is free.
     """
     log_journal_bytes: int
     """The size in bytes of each file of the journal, at least 8192, at most 1/64 of the disk. With a journal, one
     fdatasync makes small appends to many partitions durable. The broker usually keeps two files, and at most five,
-    besides copies for partitions that have failed. 0: no journal, each partition's file is synced.
+    besides copies for partitions that have failed. 0: no journal; each partition's file is synced.
     """
     log_segment_bytes: int
     """The size in bytes at which a new segment is started."""
@@ -404,7 +405,7 @@ class BrokerKeywords(TypedDict, total=False):
     log.retention.hours applies.
     """
     log_retention_hours: int
-    """The time in hours for which records are kept, unless it is set in a finer unit. -1: forever."""
+    """The time in hours for which records are kept, unless the time is set in a finer unit. -1: forever."""
     log_retention_bytes: int
     """The size in bytes beyond which the oldest segments of a partition are deleted. -1 or less: no limit."""
     log_retention_check_interval_ms: int
@@ -467,7 +468,7 @@ class BrokerKeywords(TypedDict, total=False):
     partitions and may then be assigned none. Use a higher value if many members of a group start at the same time.
     """
     group_max_size: int
-    """The maximum number of members of a group. A JoinGroup of a further member fails with GROUP_MAX_SIZE_REACHED.
+    """The maximum number of members of a group. A further member that tries to join gets GROUP_MAX_SIZE_REACHED.
     Kafka has no limit by default. A higher value lets a rebalance delay all other requests: by about 5 ms for each
     1000 members of its group. A group must also fit into one record (`message.max.bytes`), and its members into one
     response (`response.max.rows`).
@@ -477,8 +478,8 @@ class BrokerKeywords(TypedDict, total=False):
     until groups are deleted or expire.
     """
     group_member_max_protocols: int
-    """The maximum number of protocols (assignment strategies) that a member may offer. A JoinGroup with more fails
-    with INCONSISTENT_GROUP_PROTOCOL. Kafka has no such limit.
+    """The maximum number of protocols (assignment strategies) that a member may offer. A JoinGroup that offers more
+    fails with INCONSISTENT_GROUP_PROTOCOL. Kafka has no such limit.
     """
     group_members_max_bytes: int
     """The memory in bytes for the members of all groups: their subscriptions, assignments and names. A JoinGroup or
@@ -486,8 +487,8 @@ class BrokerKeywords(TypedDict, total=False):
     (`message.max.bytes`).
     """
     group_pending_members_max_bytes: int
-    """The memory in bytes for member ids that were assigned to members which have not joined yet. At this limit the
-    oldest ids are dropped.
+    """The memory in bytes for ids that were assigned to members that have not joined yet. At this limit the oldest
+    ids are dropped.
     """
     offset_metadata_max_bytes: int
     """The largest metadata of an offset commit, in bytes."""
@@ -540,8 +541,8 @@ class BrokerKeywords(TypedDict, total=False):
     transaction_remove_expired_transaction_cleanup_interval_ms: int
     """The time in ms between two searches for transactional ids that have expired."""
     expiry_clock_settle_ms: int
-    """The time in ms for which a wall clock that has jumped ahead must stay ahead before offsets and transactional
-    ids expire by this clock. 0: they expire at once, as in Kafka. Not a setting of Kafka.
+    """If the wall clock jumps ahead, offsets and transactional ids expire by it only after it has stayed ahead for
+    this time in ms. 0: they expire at once, as in Kafka. Not a setting of Kafka.
     """
     transaction_partition_verification_enable: bool
     """Whether the broker checks that a transactional batch belongs to an ongoing transaction (KIP-890)."""
@@ -554,13 +555,13 @@ class BrokerKeywords(TypedDict, total=False):
     fail at once with CONCURRENT_TRANSACTIONS.
     """
     transaction_max_partitions: int
-    """The maximum number of partitions of one transaction, because each change of a transaction writes all of its
-    partitions. A request that adds more fails with POLICY_VIOLATION, and the transaction has to be aborted. Not a
-    setting of Kafka.
+    """The maximum number of partitions of one transaction, because each change of a transaction writes a list of
+    all its partitions. A request that adds more fails with POLICY_VIOLATION, and the transaction has to be aborted.
+    Not a setting of Kafka.
     """
     transaction_retry_backoff_ms: int
-    """The time in ms before writing a transaction marker, or reading the state of transactions and groups at start,
-    is retried. It doubles with every retry.
+    """The time in ms before a retry of writing a transaction marker, or of reading the state of transactions and
+    groups at the start. It doubles with every retry.
     """
     transaction_retry_backoff_max_ms: int
     """The longest time in ms between two retries of writing a transaction marker or of reading the state of
@@ -578,7 +579,8 @@ class BrokerKeywords(TypedDict, total=False):
     """
     audit_log_level: Literal["off", "denied", "all"]
     """What the audit log records. denied: operations that ACLs deny, and refused logins. all: also allowed
-    operations and accepted logins. off: nothing. It is the counterpart of Kafka's kafka.authorizer.logger.
+    operations and accepted logins. off: nothing. The audit log is the counterpart of Kafka's
+    kafka.authorizer.logger.
     """
     audit_log_location: str
     """The file to which the audit log is appended, as lines of JSON. If it is moved, the broker creates it again.

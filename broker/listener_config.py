@@ -1,8 +1,8 @@
 """Read the addresses of the broker's listeners from its settings, by Kafka's rules.
 
-`listeners` names each listener and the address to bind. `listener.security.protocol.map` gives each name a protocol,
-and `advertised.listeners` the address that clients connect to. A client learns only addresses of the listener that it
-has connected to (KIP-103).
+`listeners` names each listener and the address to bind. `listener.security.protocol.map` maps each name to a protocol.
+`advertised.listeners` gives, for each name, the address to which clients connect. A client learns only addresses of the
+listener that it has connected to (KIP-103).
 """
 
 from __future__ import annotations
@@ -55,13 +55,15 @@ class ListenerConfig:
     def parse(cls, item: str) -> ListenerConfig:
         """Parse `NAME://host:port`, `host:port` or `:port`; the default name is PLAINTEXT.
 
-        If the name is that of a protocol, the listener has this protocol, else PLAINTEXT. Raises ValueError if the item
-        is invalid.
+        If the name is that of a protocol, the listener uses this protocol; otherwise it uses PLAINTEXT. Raises
+        ValueError if the item is invalid.
         """
         name, separator, address = item.rpartition("://")
         host, colon, port = address.rpartition(":")
         if not colon or not port.isdigit() or int(port) > 65535:
-            raise ValueError(f"has the item {item!r}, which is not NAME://HOST:PORT. Use a port from 0 to 65535")
+            raise ValueError(
+                f"has the invalid item {item!r}. Write it as NAME://HOST:PORT, with a port from 0 to 65535"
+            )
         name = (name if separator else "PLAINTEXT").upper()
         return cls(name, host.strip("[]"), int(port), _DEFAULT_MAP.get(name, SecurityProtocol.PLAINTEXT))
 
@@ -96,7 +98,7 @@ def problem_of_http_address(item: str) -> str | None:
 def read_http_address(item: str, *, authenticated: bool) -> ListenerConfig:
     """Parse `http://host:port`, `https://host:port` or `host:port`, which means HTTP.
 
-    Without a host, the address is that of all interfaces if clients are `authenticated`, else 127.0.0.1. Raises
+    An item without a host means all interfaces if clients are `authenticated`, and otherwise 127.0.0.1. Raises
     ValueError if the item is invalid.
     """
     parsed = ListenerConfig.parse(item)
@@ -128,8 +130,8 @@ def read_listeners(
     """Return the listeners in the order of `items`.
 
     The arguments are the values of `listeners`, `listener.security.protocol.map` and `advertised.listeners`. Raises
-    ConfigError if names or ports repeat, if a name has no protocol, or if an advertised address belongs to no listener
-    or cannot be connected to.
+    ConfigError if names or ports repeat, if a name has no protocol, if an advertised address belongs to no listener, or
+    if clients cannot connect to an advertised address.
     """
     if not items:
         raise ConfigError("listeners", "is empty. Name at least one listener as NAME://HOST:PORT")

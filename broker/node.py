@@ -107,7 +107,7 @@ class BrokerNode:
             self.config.audit_log_location,
         )
         self.initial_users: Mapping[tuple[str, str], ScramCredential] = {}
-        """SCRAM credentials, by user and mechanism, that are added at the start to users without such a credential."""
+        """SCRAM credentials by user and mechanism. The start adds those for which the user has no credential yet."""
         self.metrics = Metrics()
         self.clock: Clock = clock or SystemClock()
         self.node_id = self.config.node_id
@@ -228,7 +228,7 @@ class BrokerNode:
         return [ServedApi(api.key, api.announced_from, api.versions.high) for api in self.dispatcher.apis()]
 
     def leader(self, connection: ConnectionInfo, topic: str, index: int) -> tuple[int, str, int]:
-        """Return (node id, host, port) of the broker that leads a partition, with an address the client can reach."""
+        """Return (node id, host, port) of a partition's leader; host and port are those that the client should use."""
         assert self.metadata.topic(topic) is not None, (topic, index)
         # The metadata has only one broker so far, which leads every partition.
         return (self.metadata.node_id, *self._endpoint(connection))
@@ -358,8 +358,8 @@ class BrokerNode:
             await self._complete_metadata()
         except KafkaError as error:
             raise BrokerStartError(
-                f"The internal topics and features cannot be recorded: {error.message}. The broker has not"
-                " started. Correct this, then start it again."
+                f"The internal topics and features cannot be recorded: {error.message}. The broker has not started."
+                " Correct the cause, then start the broker again."
             ) from error
         self.metadata.on_topic_deleted.append(lambda topic: self.group_coordinator.on_topics_deleted([topic.name]))
         self.replica_manager.offsets_owner = self.group_coordinator
@@ -435,7 +435,10 @@ class BrokerNode:
         )
 
     async def _complete_metadata(self) -> None:
-        """Create missing internal topics, and record feature levels that are missing or that a setting changes."""
+        """Create missing internal topics, record feature levels, and add the initial users' credentials.
+
+        A feature level is recorded if the metadata has none or if an explicit setting changes it.
+        """
         config = self.config
         pending: list[asyncio.Future[Any]] = []
         wanted = {
@@ -472,7 +475,7 @@ class BrokerNode:
     async def stop(self) -> None:
         """Stop the broker's parts in order.
 
-        Afterwards, all acknowledged data is on disk and, if the stop was clean, all written data, too.
+        Afterwards, all acknowledged data is on disk. If the stop was clean, all other written data is on disk, too.
         """
         if not self._running:
             if self._temporary is not None:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from ...protocol.access_rules import AclOperation, AclResourceType, PatternType, Permission
 
 WILDCARD: Final = "*"
-"""The wildcard: as the name of a literal pattern it means every resource, and as a host it means every host."""
+"""The wildcard. As the name in a literal pattern, it means every resource; as a host, it means every host."""
 
 EVERY_USER: Final = "User:*"
 """The principal of a rule that applies to every client, regardless of the type of the client's principal."""
@@ -40,7 +40,7 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """A filter of rules. A field that is None, or has the number of ANY, matches everything.
+    """A filter of rules. A field that is None, or that contains the number for ANY, matches everything.
 
     The pattern type MATCH matches the rules that apply to the resource `resource_name`.
     """

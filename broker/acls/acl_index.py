@@ -1,7 +1,8 @@
-"""Keep all access rules so that the rules for a resource are found at a cost that does not grow with their number.
+"""Keep all access rules. The cost of finding the rules for a resource does not grow with the number of rules.
 
 Literal rules are found by the resource's name. Prefixed rules are found by one lookup for each prefix length. The rules
-of one pattern are grouped by principal and host, so a pattern with rules for many clients takes no longer than others.
+of one pattern are grouped by principal and host, so a pattern with rules for many clients takes no longer than another
+pattern.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class AclIndex:
         return 1 + self.most_lengths // 8
 
     def candidates(self, wanted: AclFilter) -> Steps[list[Acl]]:
-        """Return, in steps, the rules that a filter can match: all, or those for the resource or principal it names.
+        """Return, in steps, the rules that a filter can match: all, or those for its resource name or principal.
 
         The caller must still check each of these rules with the filter. A rule may have been removed between the steps.
         """

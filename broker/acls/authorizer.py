@@ -5,8 +5,8 @@ The first of these rules that applies decides:
 1. A principal of `super.users` may do everything.
 2. A matching DENY rule denies.
 3. A matching ALLOW rule allows. READ, WRITE, DELETE and ALTER also allow DESCRIBE, and ALTER_CONFIGS also allows
-   DESCRIBE_CONFIGS. A DENY rule denies nothing but its own operation.
-4. If no rule, of whatever principal, matches the resource, `allow.everyone.if.no.acl.found` decides.
+   DESCRIBE_CONFIGS. A DENY rule denies only its own operation.
+4. If no rule of any principal matches the resource, `allow.everyone.if.no.acl.found` decides.
 5. Otherwise the operation is denied.
 """
 
@@ -39,7 +39,7 @@ _ALLOWING: Final = {
     operation: frozenset({operation, AclOperation.ALL}) | _IMPLIED_BY.get(operation, frozenset())
     for operation in AclOperation
 }
-"""For each operation, the operations whose ALLOW rules allow it."""
+"""For each operation, the operations whose ALLOW rules allow this operation, too."""
 
 OPERATIONS: Final = {
     AclResourceType.TOPIC: (
@@ -74,7 +74,7 @@ _NO_MATCH: Final = Decision(False, "no ACL that allows it")
 
 
 class Authorizer:
-    """Decides from the rules in `acls`. Decisions are remembered until the rules change."""
+    """Decides what clients may do, from the rules in `acls`. Decisions are remembered until the rules change."""
 
     def __init__(
         self, acls: AclIndex, super_users: Collection[str] = (), *, allow_everyone_if_no_acl_found: bool = False
@@ -158,7 +158,7 @@ class Authorizer:
     def _decide_by_resource_type(
         self, principal: str, host: str, operation: AclOperation, resource_type: AclResourceType
     ) -> Steps[Decision]:
-        """Decide by the rules as they are at the time of the call.
+        """Decide by the rules as they are when the first step runs.
 
         The prefixes of DENY rules are sorted, and one binary search per ALLOW rule finds the only prefix that can
         dominate the rule. Comparing each ALLOW rule with each DENY rule would take too long.

@@ -17,7 +17,7 @@ def check_is_on(broker: BrokerServices) -> None:
 
 
 def close_if_unknown(context: RequestContext, *numbers: int) -> bool:
-    """Close the connection, as Kafka does, if one of `numbers` is 0 (UNKNOWN). Return whether it was closed."""
+    """Close the connection, as Kafka does, if one of `numbers` is 0 (UNKNOWN). Return whether one of them is."""
     if 0 not in numbers:
         return False
     context.connection.close("a request about ACLs has an element of the type UNKNOWN")

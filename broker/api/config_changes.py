@@ -29,7 +29,7 @@ class EditedConfigs(Protocol):
     """The resource's own settings, as text by name."""
 
     def find(self, name: str) -> Setting:
-        """Return a setting that the resource can have. Raises KafkaError INVALID_CONFIG or INVALID_REQUEST."""
+        """Return a setting. Raises KafkaError INVALID_CONFIG or INVALID_REQUEST if the resource cannot have it."""
 
     def items(self, name: str) -> list[str]:
         """Return the current items of a list setting, whether or not the resource overrides the setting."""

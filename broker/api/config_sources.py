@@ -19,9 +19,9 @@ from .services import BrokerServices
 WITHOUT_DEFAULT: Final = frozenset(
     {"log.retention.ms", "log.retention.minutes", "log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms"}
 )
-"""Settings whose default in Kafka is null, which means that a related setting applies.
+"""Settings that have a default here but none in Kafka, where a related setting applies instead.
 
-A default that is an empty string also means that the setting has no value.
+A setting whose default is an empty string is likewise reported without a default.
 """
 
 COARSER: Final = {
@@ -50,7 +50,7 @@ class ResourceType(IntEnum):
 
 
 Synonym: TypeAlias = tuple[str, str | None, ConfigSource]
-"""The name of a setting, its value and the value's source. A secret and a value that is too long are None."""
+"""The name of a setting, its value and the value's source. The value is None if it is a secret or too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class ConfigRow:
     """The current value of one setting.
 
     `synonyms` are the (name, value, source) of every setting that could provide the value; the first one is in effect.
-    The value of a secret (`is_secret`) is None, and so is one that is too long for a response.
+    `value` is None if it is a secret (`is_secret`) or is too long for a response.
     """
 
     name: str

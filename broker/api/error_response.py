@@ -29,7 +29,7 @@ _SAME: Final = (
 _ABSENT: Final = frozenset(
     {"base_offset", "committed_offset", "high_watermark", "log_start_offset", "low_watermark", "producer_epoch"}
 )
-"""Fields that are -1 in an item with an error, whatever their default and the request say."""
+"""Fields that are -1 in an item with an error, even if their default or the request contains another value."""
 
 _RESULTS: Final = frozenset({"leader_epoch", "num_partitions", "replication_factor", "timestamp"})
 """Names of response fields that describe what was created or found. They do not identify an item."""
@@ -38,7 +38,7 @@ _RESULTS: Final = frozenset({"leader_epoch", "num_partitions", "replication_fact
 def error_response(request: Request[Any], version: int, code: int, message: str | None) -> Steps[Response]:
     """Return the response to `request` in which every item failed with `code`.
 
-    As in Kafka, the nullable fields of the response, apart from its items, are null.
+    As in Kafka, the nullable fields of the response are null, except the field with its items.
     """
     response: Response = request.response()
     for spec in response.fields:
@@ -50,7 +50,7 @@ def error_response(request: Request[Any], version: int, code: int, message: str 
 
 
 def _blame(target: Struct, version: int, code: int, message: str | None) -> bool:
-    """Set the error code and message of `target`, if this version has them. Return whether there is an error code."""
+    """Set the error code and message of `target`, if this version has them. Return whether it has an error code."""
     found = False
     for spec in target.fields:
         if version not in spec.versions:
@@ -147,7 +147,7 @@ def _identify(item: Struct, asked: Any, source: FieldSpec, version: int) -> bool
 
 
 def _plain_values(item: Struct) -> tuple[Any, ...]:
-    """Return the values of the fields of `item` that contain no other structs or arrays."""
+    """Return the values of those fields of `item` that are neither structs nor arrays."""
     return tuple(getattr(item, spec.name) for spec in item.fields if spec.struct is None and not spec.is_array)
 
 
@@ -170,7 +170,7 @@ def code_paths(struct: type[Struct], version: int) -> CodePaths:
 
 
 def code_replacer(paths: CodePaths, older: dict[int, int]) -> Callable[[Any], None]:
-    """Return a function that replaces, everywhere in a small response, each code for which `older` has a substitute.
+    """Return a function that replaces each code of a small response for which `older` has a substitute.
 
     The function is generated as source with one loop per array, because it runs once per response.
     """

@@ -97,7 +97,7 @@ class FetchSession:
         self.last_used = now
 
     def advance(self, now: float) -> None:
-        """Begin the session's next epoch after a request has been accepted at time `now`."""
+        """Begin the session's next epoch, because a request has been accepted at time `now`."""
         self.epoch = 1 if self.epoch >= MAX_EPOCH else self.epoch + 1
         self.last_used = now
 
@@ -141,12 +141,12 @@ def _add_targets(targets: dict[Key, FetchTarget], request: FetchRequest, by_id: 
 
 
 def _may_be_kept(name: str | bytes) -> bool:
-    """Return whether a session may keep this topic name or id. A longer name than any topic can have is not kept."""
+    """Return whether a session may keep this topic name or id. A name that is too long for a topic is not kept."""
     return len(name) <= MAX_LENGTH
 
 
 class FetchSessionCache:
-    """All sessions, the least recently used first: at most `slots`, with at most `max_partitions` in total.
+    """All sessions, the least recently used first: at most `slots` sessions with at most `max_partitions` partitions.
 
     A request with a topic name that no topic can have is answered without a session, because a session would keep the
     name in memory.

@@ -6,8 +6,8 @@ response can be sent. When a log advances, the cost per wait does not depend on 
 
 Usually the waits of a log are checked as soon as the log advances. If very many waits are due at the same time, only
 some are checked immediately. The others are checked in the next turns of the event loop, a few of each log at a time.
-When a wait on many logs ends, it needs several turns to stop watching them. So other clients are not delayed, however
-many waits and logs there are.
+When a wait on many logs ends, it needs several turns to stop watching them. So even very many waits and logs do not
+delay other clients.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class FetchWait:
             log.add_listener(self._advanced)
 
     def unwatch(self, count: int) -> int:
-        """Stop watching `count` of the logs, or all if there are fewer. Return how many were watched until now."""
+        """Stop watching `count` of the logs, or all if there are fewer. Return how many logs were removed."""
         count = min(count, len(self.logs))
         for _ in range(count):
             self.logs.pop().remove_listener(self._advanced)
@@ -123,7 +123,7 @@ class FetchPurgatory:
             self.end(wait)
 
     def end(self, wait: FetchWait) -> None:
-        """End a wait regardless of the data in its logs: at once, or in one of the next turns if many waits are due."""
+        """End a wait regardless of the data in its logs. If many waits are due, it ends in one of the next turns."""
         if self.may_look():
             wait.release()
         else:
@@ -132,7 +132,7 @@ class FetchPurgatory:
     # --- for waits
 
     def may_look(self) -> bool:
-        """Return whether one more wait may be checked in this turn of the event loop. If so, count it.
+        """Return whether one more wait may be checked in this turn of the event loop. If so, count the check.
 
         If the result is False, the caller must call `look_later`.
         """
@@ -144,7 +144,7 @@ class FetchPurgatory:
         return True
 
     def look_later(self, wait: FetchWait, log: Log | None) -> None:
-        """Check the wait in one of the next turns, and only once, however often the log advances until then."""
+        """Check the wait in one of the next turns. It is checked only once, even if the log advances several times."""
         if (wait, log) in self._postponed:
             return
         self._postponed.add((wait, log))

@@ -97,7 +97,7 @@ Handler: TypeAlias = Callable[["RequestContext", Any], Reply]
 
 
 class RequestContext:
-    """The origin of one request and the data needed to answer it.
+    """The origin of one request, and what its handler needs to answer it.
 
     `usage` measures the request if there are quotas. `extension_version` is -1 for a client that does not know the
     extension, and for every client while the feature group.aware.transaction is off.
@@ -140,8 +140,8 @@ class RequestContext:
     def rows(self, count: int = 1) -> int:
         """Count `count` rows of the response (partitions, offsets, members, settings, ...) that the handler makes.
 
-        Returns `count`, which is also the units of work for these rows. Raises KafkaError INVALID_REQUEST if the
-        response would have more than `response.max.rows`.
+        Returns `count`, which is also the number of units of work for these rows. Raises KafkaError INVALID_REQUEST if
+        the response would have more than `response.max.rows`.
         """
         self.answer_rows += count
         limit = self.broker.config.response_max_rows
@@ -183,7 +183,7 @@ class RequestContext:
     def extension_aware(self) -> bool:
         """Whether the client knows the extension and the extension is on.
 
-        Only such clients are sent the error codes 85 and 86.
+        Only such clients get the error codes 85 and 86.
         """
         return self.extension_version >= 1
 

@@ -41,8 +41,8 @@ class Requirement:
 
     `field` is the field that contains the resource's name, in the request or, if `array` is set, in its items. `field`
     is empty for the cluster, whose name is constant. It is also empty if each item is itself the name. If `or_cluster`
-    is set, this operation on the cluster suffices, too. `kind_of_config` is true if each item names the kind of its
-    resource in the field `resource_type`, with the numbers of config resources.
+    is set, this operation on the cluster suffices, too. `kind_of_config` is true if each item contains the type of its
+    config resource in the field `resource_type`.
 
     If the scope is HANDLER, `when` says in words when the operation is required, and `refusal` says what the client
     gets if the operation is denied. Both are only for readers of the documentation.
@@ -61,7 +61,7 @@ class Requirement:
 
 
 CONFIG_RESOURCES: Final = {ResourceType.TOPIC: _T.TOPIC, ResourceType.GROUP: _T.GROUP}
-"""The resource types of config resources. The settings of all other config resources belong to the cluster."""
+"""The resource type of each type of config resource. For all other types, the settings belong to the cluster."""
 
 
 def whole(
@@ -72,7 +72,7 @@ def whole(
     versions: str = "0+",
     or_cluster: AclOperation | None = None,
 ) -> Requirement:
-    """Return the requirement that refuses the request unless the operation on the resource in `field` is allowed.
+    """Return the requirement that refuses the request unless the operation is allowed on the resource in `field`.
 
     If the field is null, nothing is required.
     """

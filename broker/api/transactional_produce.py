@@ -2,7 +2,8 @@
 
 A transactional batch is appended only if the transaction coordinator confirms, in the same turn of the event loop, that
 the batch's partition belongs to the producer's ongoing transaction. An open transaction of the producer in the log does
-not prove that: the transaction may already be decided although its marker has not been written yet.
+not prove that: the coordinator may already have committed or aborted the transaction although its marker has not been
+written yet.
 
 Produce v12+ adds the partition to the transaction (KIP-890 part 2). For older versions, the coordinator verifies that
 the partition was added (part 1). In a session, whose partitions stay registered between transactions, the first batch
@@ -46,7 +47,7 @@ TopicPartition = tuple[str, int]
 class ProduceAppend:
     """One partition's batch in a Produce request, and the state of its append.
 
-    If `exempt` is true, the log alone decides about the batch, without the transaction coordinator.
+    If `exempt` is true, only the log checks whether the batch may be appended, not the transaction coordinator.
     """
 
     __slots__ = ("answer", "exempt", "flush", "header", "inspection", "partition", "records")
@@ -70,7 +71,7 @@ class ProduceAppend:
         self.partition = None
 
     def begin_inspection(self) -> bool:
-        """Begin to check the contents of the batch; return False if `finish_inspection` must do the rest."""
+        """Begin to check the contents of the batch. Return False if `finish_inspection` must check the rest."""
         partition, records = self.partition, self.records
         if partition is None or records is None:
             return True
@@ -83,7 +84,7 @@ class ProduceAppend:
 
     @property
     def work(self) -> int:
-        """The cost of what `begin_inspection` has decompressed, as a number of ordinary decompressed bytes."""
+        """The cost of what `begin_inspection` has decompressed, as the number of ordinary bytes that cost as much."""
         return 0 if self.inspection is None else self.inspection.work
 
     async def finish_inspection(self, threads: Threads, slots: asyncio.Semaphore) -> None:
@@ -131,8 +132,8 @@ class ProduceAppend:
 class Registration:
     """The operation that must complete before batches of a transaction may be appended.
 
-    If `flush` is set, it is the flush of the registration of the batches' partitions. If it is None, the producer's
-    previous transaction must end first.
+    `flush` makes the registration of the batches' partitions durable. If `flush` is None, the producer's previous
+    transaction must end first.
     """
 
     __slots__ = ("appends", "flush", "transactional_id")
@@ -225,7 +226,8 @@ def _unregistered(context: RequestContext, transactional_id: str, appends: list[
 async def registered(context: RequestContext, registration: Registration, appends: list[ProduceAppend]) -> None:
     """Wait for the registration and check that it still holds. Afterwards the remaining batches may be appended.
 
-    If there are more than `MANY_BATCHES`, the caller must check them with `verify_again` just before it appends them.
+    If `appends` has more than `MANY_BATCHES` batches, the caller must check them with `verify_again` just before it
+    appends them.
 
     After a wait for the previous transaction, all batches are checked again from the beginning, because the session may
     have ended. Then a batch that would have opened the session's next transaction is late and must be refused.
@@ -253,10 +255,10 @@ async def registered(context: RequestContext, registration: Registration, append
 
 
 def verify_again(context: RequestContext, transactional_id: str, appends: list[ProduceAppend]) -> None:
-    """Fail each batch whose partition no longer belongs to the transaction, because other requests have run since.
+    """Fail each batch whose partition no longer belongs to the transaction.
 
-    The transaction may have timed out or been fenced meanwhile. A batch after the transaction's marker would begin a
-    transaction that never ends.
+    Other requests have run since the registration: the transaction may have timed out, or its producer may have been
+    fenced. A batch after the transaction's marker would begin a transaction that never ends.
     """
     for append in appends:
         if append.partition is None or append.header is None or append.exempt:

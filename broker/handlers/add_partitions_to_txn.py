@@ -1,8 +1,8 @@
 """Handle AddPartitionsToTxn v0-5: register partitions with a transaction, or from v4 on with many transactions.
 
-For each transaction, all partitions are registered or none is. If a partition is unknown, or the client may not write
-to it, the others get OPERATION_NOT_ATTEMPTED. Up to v3 a request contains one transaction, and its error applies to
-every partition.
+For each transaction, either all partitions are registered or none is. If a partition is unknown, or if the client may
+not write to it, the transaction's other partitions get OPERATION_NOT_ATTEMPTED. Up to v3 a request contains one
+transaction, and its error applies to every partition.
 
 All partitions are registered in one turn of the event loop, in which the topics are looked up once more. This is
 necessary because the rows of a large request are looked up in slices, and a topic may be deleted between two slices or
@@ -40,13 +40,13 @@ from ..topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
 FIRST_BATCHED_VERSION = 4
 
 TRANSACTIONS_AT_A_TIME = 20
-"""The number of transactions of one request that are handled before the event loop runs other tasks.
+"""The number of transactions in a request that are handled before the event loop runs other tasks.
 
 If a transaction has many partitions, other tasks also run in between.
 """
 
 ROWS_AT_ONCE = 50
-"""The number of partitions that are handled before the next check of whether the slice is over.
+"""The number of partitions that are handled between two checks of whether the slice is over.
 
 A check costs as much as a partition.
 """
@@ -65,13 +65,14 @@ Producer = tuple[str, int, int]
 Attempt = tuple[Codes, asyncio.Future[None] | Step | None]
 """The result of an attempt to register partitions: their error codes, and the result of `add_partitions_now`.
 
-If the latter is None, there is nothing to wait for: the registration is durable already, or no partition is registered.
+If the second item is None, there is nothing to wait for: the registration is durable already, or no partition is
+registered.
 """
 
 
 @handles(AddPartitionsToTxnRequest)
 def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply:
-    """Register the partitions. Up to v3, a client sends the request; from v4 on, a broker does so for a client."""
+    """Register the partitions. Up to v3, a client sends the request; from v4 on, a broker sends it for clients."""
     return _add_all(context, request) if context.api_version >= FIRST_BATCHED_VERSION else _add(context, request)
 
 
@@ -274,8 +275,8 @@ def _looked_up(
     """Look up all partitions.
 
     Return an error code for each partition, and the highest index of each topic. If a partition is unknown or the
-    client may not write to it, the second item is None. From v4 on the sender is a broker, which has checked the
-    client's permission.
+    client may not write to it, the second item is None. From v4 on, permissions are not checked here: the sender is a
+    broker, which has checked them.
     """
     metadata = context.broker.metadata
     from_broker = context.api_version >= FIRST_BATCHED_VERSION

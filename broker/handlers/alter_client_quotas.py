@@ -1,7 +1,8 @@
 """Handle AlterClientQuotas: set and remove quotas of users, client ids and addresses (KIP-546).
 
-As in Kafka, either all changes of an entity are made or none. An impossible change affects only its own entity. An
-entity that the request repeats is not changed. The response is sent when the quotas are durable and in effect.
+As in Kafka, either all changes of an entity are made or none. If an entity has a change that cannot be made, the other
+entities are still changed. An entity that the request repeats is not changed. The response is sent when the quotas are
+durable and in effect.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Handle AlterUserScramCredentials: set and remove the SCRAM credentials of users (KIP-554).
 
-As in Kafka, either all changes to a user are made or none. An impossible change affects only its own user.
+As in Kafka, either all changes to a user are made or none. If a user has a change that cannot be made, the other users
+are still changed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Change: TypeAlias = ScramCredentialDeletion | ScramCredentialUpsertion
 
 MAX_NAME_BYTES: Final = 1000
 MAX_PART_BYTES: Final = 1000
-"""The maximum number of bytes in a salt, and in a salted password, which is hashed on the event loop."""
+"""The maximum number of bytes of a salt and of a salted password. Salted passwords are hashed on the event loop."""
 
 
 @handles(AlterUserScramCredentialsRequest, carried_out=True)
@@ -123,7 +124,8 @@ def _change(context: RequestContext, change: Change) -> tuple[str, ScramCredenti
     if not context.broker.metadata.has_room_for_user(user, limit):
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"The cluster already has {limit} users, the limit set by scram.max.users. Remove users, or raise it.",
+            f"The cluster already has {limit} users, the limit set by scram.max.users. Remove users, or raise the"
+            " limit.",
         )
     return name, ScramCredential.of_salted_password(
         SCRAM_MECHANISMS[name], bytes(change.salted_password), salt=bytes(change.salt), iterations=change.iterations

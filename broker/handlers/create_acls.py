@@ -1,7 +1,7 @@
 """Handle CreateAcls v1-3: add access rules, and answer when they are durable and in effect.
 
-As in Kafka, a rule with an UNKNOWN type closes the connection. A rule with a type that is for filters only, such as
-ANY, fails the whole request.
+As in Kafka, the connection is closed if a rule has the type UNKNOWN, and the whole request fails if a rule has a type
+that is for filters only, such as ANY.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_CHARACTERS: Final = 1000
 """The maximum length of a rule's name, principal and host. All rules are kept in memory. Kafka has no such limit."""
 
 _ANY: Final = 1
-"""The number of ANY, which is the same for resources, patterns, operations and permissions."""
+"""The number that means ANY, which is the same for resources, patterns, operations and permissions."""
 
 _LITERAL_OR_PREFIXED: Final = (PatternType.LITERAL, PatternType.PREFIXED)
 
@@ -65,7 +65,7 @@ async def handle(context: RequestContext, request: CreateAclsRequest) -> CreateA
 
 
 def _checked(context: RequestContext, request: CreateAclsRequest) -> Steps[bool]:
-    """Raise KafkaError if a rule makes the whole request fail. Return False if a rule closes the connection."""
+    """Raise KafkaError if a rule makes the whole request fail. Return False if the connection was closed."""
     acls = context.broker.metadata.acls
     new: set[Acl] = set()
     for item in request.creations:

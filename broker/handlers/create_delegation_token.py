@@ -47,7 +47,7 @@ async def handle(context: RequestContext, request: CreateDelegationTokenRequest)
 async def _created(
     context: RequestContext, request: CreateDelegationTokenRequest, owner: Principal
 ) -> tuple[DelegationTokenManager, DelegationToken]:
-    """Create a token. Raises KafkaError."""
+    """Create a token; return it with the manager. Raises KafkaError if the token cannot be created."""
     check_connection(context)
     requester = context.connection.principal
     if owner != requester and not context.access.allows(AclOperation.CREATE_TOKENS, AclResourceType.USER, str(owner)):

@@ -102,8 +102,8 @@ def _check(context: RequestContext, item: CreatePartitionsTopic) -> Topic:
         if len(item.assignments) != item.count - current:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{item.count - current} partitions are new, but {len(item.assignments)} are assigned."
-                " Assign all of them.",
+                f"The number of new partitions is {item.count - current}, but the number of assignments is"
+                f" {len(item.assignments)}. Send one assignment for each new partition.",
             )
         for place, assignment in enumerate(item.assignments):
             check_assignment(broker, current + place, assignment.broker_ids)

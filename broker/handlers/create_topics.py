@@ -118,7 +118,7 @@ class _Creation:
 
 
 async def _plan(context: RequestContext, topic: CreatableTopic) -> TopicPlan:
-    """Check a topic and return its plan. There is no await after the checks."""
+    """Check a topic and return its plan. Nothing is awaited after the checks, so they still hold for the caller."""
     assignments, configs = await run_in_slices(_asked(topic))
     return plan_topic(context.broker, topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
 

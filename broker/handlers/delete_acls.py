@@ -1,4 +1,4 @@
-"""Handle DeleteAcls v1-3: delete the access rules that match filters, and answer when their deletion is in effect.
+"""Handle DeleteAcls v1-3: delete the access rules that match filters, and answer when the deletion is in effect.
 
 A rule that matches several filters is in the result of each filter.
 """

@@ -1,4 +1,4 @@
-"""Handle DeleteGroups v0-2: delete groups without members, with their offsets (KIP-229)."""
+"""Handle DeleteGroups v0-2: delete groups that have no members, together with their offsets (KIP-229)."""
 
 from __future__ import annotations
 

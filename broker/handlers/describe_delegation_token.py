@@ -1,4 +1,7 @@
-"""Handle DescribeDelegationToken v1-3: return the tokens that concern the client or that it may describe (KIP-48).
+"""Handle DescribeDelegationToken v1-3: return the tokens that the client may see (KIP-48).
+
+A client may see the tokens of which it is the owner, the requester or a renewer, and those that it has permission to
+describe.
 
 As in Kafka, the response contains the secrets of all returned tokens. A client with permission to describe a user's
 tokens (KIP-373) can therefore log in as that user while such a token exists.

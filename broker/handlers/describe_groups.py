@@ -1,7 +1,7 @@
 """Handle DescribeGroups v0-6: return the state and the members of groups.
 
-v3: authorized operations. v6: an unknown group is an error (KIP-1043); before v6 its state is Dead. A group that the
-request repeats is described once.
+From v3 on, the response can contain the authorized operations. From v6 on, an unknown group is an error (KIP-1043);
+before v6, its state is Dead. A group that the request repeats is described once.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A partition that has never been used has size 0. Offline partitions are omitted, as in Kafka.
 
-A health check sends a request without partitions, which asks about the directory alone. The broker then makes a small
+A health check sends a request without partitions, which concerns only the directory. The broker then makes a small
 write to find out whether the disk responds, and answers KAFKA_STORAGE_ERROR if it does not.
 """
 

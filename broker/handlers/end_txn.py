@@ -1,9 +1,9 @@
-"""Handle EndTxn v0-5: commit or abort a transaction, and answer when the decision is durable.
+"""Handle EndTxn v0-5: commit or abort a transaction, and answer when the commit or abort is durable.
 
 v5 returns the next producer epoch (KIP-890).
 
-With Topics (v3+, extension), markers are written to the partitions that the producer names, and to all others that have
-batches of the transaction. If the client is extension-aware, the partitions stay registered as its session.
+If the request has Topics (v3+, extension), markers are written to the partitions that it names, and to all others that
+have batches of the transaction. If the client is extension-aware, the partitions stay registered as its session.
 """
 
 from __future__ import annotations

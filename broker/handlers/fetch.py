@@ -6,8 +6,8 @@ memory. A request or session with many partitions is checked in slices. While th
 only when its log has advanced.
 
 If the client sends another request on the same connection meanwhile, the Fetch is answered early, because responses are
-sent in order and the other response would have to wait. The exception is another Fetch that also has to wait: it does
-not end the wait. Apache Kafka reads the other request only after it has answered the Fetch.
+sent in order and the other response would have to wait. But if the other request is a Fetch that also has to wait, it
+does not end the wait. Apache Kafka reads the other request only after it has answered the Fetch.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class _Fetch:
     """One Fetch request in progress.
 
     `missing` is the number of bytes by which the available data falls short of `min_bytes`. `uncreated` is the error if
-    the log of a never-used partition could not be created. The Fetch then cannot wait for the first record of such a
+    the log of a never-used partition could not be created: the Fetch cannot wait for the first record of such a
     partition.
     """
 
@@ -137,7 +137,7 @@ class _Fetch:
         return partition
 
     def is_enough(self) -> Steps[bool]:
-        """Return whether to answer now: `min_bytes` are available, or a partition has an error or diverges."""
+        """Return whether to answer now, because `min_bytes` are available or a partition has an error or diverges."""
         for target in self.plan.targets:
             try:
                 partition = self._partition(target)
@@ -161,7 +161,7 @@ class _Fetch:
         return False
 
     def watch(self, wait: FetchWait) -> Steps[None]:
-        """Make `wait` watch the logs. End the wait if a log has advanced meanwhile and there are enough bytes now."""
+        """Let `wait` watch the logs. End the wait if a log has advanced meanwhile and there are enough bytes now."""
         for log, waiting in self.waiting.items():
             wait.watch(log)
             if self._visible(log) != waiting.visible and self.is_enough_with(log):
@@ -202,7 +202,7 @@ class _Fetch:
         return self.missing if failed and readable else readable
 
     def answer(self, _: None = None) -> FetchResponse | Steps[FetchResponse]:
-        """Return the response, read from the logs; return steps if it is large or needs data that is not in memory."""
+        """Read the response from the logs. Return steps if it is large or needs data that is not in memory."""
         answer = _Answer(self)
         targets = iter(self.plan.targets)
         if len(self.plan.targets) > SLICE:
@@ -281,7 +281,7 @@ def _data(target: FetchTarget, read: LogRead, divergence: EpochEndOffset | None)
 
 
 class _Answer:
-    """The response to a Fetch while it is read: it has `taken` bytes of records and may take `left` more bytes.
+    """An unfinished response to a Fetch: it has `taken` bytes of records and may take `left` more bytes.
 
     `work` is the cost of what has been read, as a number of bytes of records.
     """

@@ -1,4 +1,7 @@
-"""Handle Heartbeat v0-4: keep a member's session alive and tell the member when it must rejoin. v3: static members."""
+"""Handle Heartbeat v0-4: keep a member's session alive and tell the member when it must rejoin.
+
+v3: static members (KIP-345).
+"""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
 def _change(
     context: RequestContext, item: AlterConfigsResource, edits: _Edits, *, validate_only: bool
 ) -> Awaitable[Any] | None:
-    """Start the change. Return an awaitable to wait for its end, or None if there is nothing to wait for.
+    """Start the change. Return an awaitable that waits for its end, or None if there is nothing to wait for.
 
     If the function raises KafkaError, nothing has changed.
     """
@@ -128,7 +128,8 @@ def _edits(item: AlterConfigsResource) -> Steps[_Edits]:
 def _edit(edits: _Edits, edited: EditedConfigs) -> None:
     """Apply the operations; raise KafkaError at the first invalid one.
 
-    An unknown setting ends the loop, and no setting is changed twice, so the number of settings bounds the time.
+    At most as many operations are applied as there are settings, because an unknown setting ends the loop and no
+    setting is changed twice.
     """
     for name in list(edited.configs):
         if name in edits.deletions:

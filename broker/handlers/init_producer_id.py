@@ -23,7 +23,7 @@ from ..scheduling.steps import Steps, run_in_slices
 
 @handles(InitProducerIdRequest)
 async def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """Initialise the producer. From v3 on, the request may have the producer's current id and epoch (KIP-360)."""
+    """Initialise the producer. From v3 on, the request may contain its current id and epoch (KIP-360)."""
     await _authorize(context.access, request)
     sender = ProducerIdentity(request.producer_id, request.producer_epoch)
     if sender != NO_IDENTITY and (sender.producer_id == NO_PRODUCER_ID or sender.producer_epoch == NO_PRODUCER_EPOCH):

@@ -23,7 +23,7 @@ def handle(context: RequestContext, request: JoinGroupRequest) -> Deferred[JoinG
     """Let the member join; send the response when the generation begins. Other requests are executed meanwhile.
 
     Raises KafkaError INCONSISTENT_GROUP_PROTOCOL if there are more protocols than `group.member.max.protocols`. Kafka
-    uses this code for a list of protocols with which no member can join. The leader's response fails with
+    returns this code if no member could join with the list of protocols. The leader's response fails with
     INVALID_REQUEST if it would list more members than `response.max.rows`.
     """
     version = context.api_version

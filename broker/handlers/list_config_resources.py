@@ -1,7 +1,7 @@
 """Handle ListConfigResources: list the resources that have settings (KIP-1142).
 
-Version 0 lists client metrics, of which the broker has none. Levels of loggers are not settings here, so no logger is
-listed. A group is listed while its producers have claims.
+Version 0 lists client metrics resources, of which the broker has none. The levels of loggers are not settings of this
+broker, so no logger is listed. A group is listed while its producers have claims.
 """
 
 from __future__ import annotations

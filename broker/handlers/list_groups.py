@@ -1,4 +1,7 @@
-"""Handle ListGroups v0-5: list the groups of this broker. v4: filtered by state (KIP-518). v5: by type (KIP-848)."""
+"""Handle ListGroups v0-5: list the groups of this broker.
+
+v4: a filter by state (KIP-518). v5: a filter by type (KIP-848).
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Special timestamps are -1 (latest), -2 (earliest), -3 (the record with the newest timestamp; v7, KIP-734), -4 (earliest
 local; v8) and -5 (latest tiered; v9). If the request repeats a partition, each occurrence gets INVALID_REQUEST, as in
-Kafka. The response takes account of all records that were acknowledged before the request, so it may have to wait until
-they are flushed.
+Kafka. The response takes account of all records that were acknowledged before the request, so the request may have to
+wait until those records are flushed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SINCE: Final = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9}
 
 
 WITHOUT_THE_END: Final = (-2, -4, -5)
-"""The timestamps whose offsets do not depend on the last records."""
+"""The special timestamps whose offsets do not depend on the newest records."""
 
 
 @dataclass(slots=True)

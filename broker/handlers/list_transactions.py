@@ -16,7 +16,7 @@ from ..scheduling.steps import Steps, distinct
 
 @handles(ListTransactionsRequest)
 def handle(context: RequestContext, request: ListTransactionsRequest) -> Steps[ListTransactionsResponse]:
-    """List the transactional ids that match. The response also contains the requested states that do not exist."""
+    """List the transactional ids that match. The response also names the states in the request that do not exist."""
     states = yield from distinct(request.state_filters)
     response = ListTransactionsResponse()
     for name in states:

@@ -32,7 +32,7 @@ CREATED_AT_A_TIME = 20
 """The number of topics that are created and made durable together."""
 
 LOGGED = 10
-"""The cost, in units of work, of refusing a topic and logging this."""
+"""The cost, in units of work, of refusing a topic and logging the refusal."""
 
 _PARTITIONS_PER_STEP = 50
 _TOPICS_PER_STEP = 50
@@ -40,7 +40,8 @@ _TOPICS_PER_STEP = 50
 Requested: TypeAlias = dict[str | bytes, None]
 """Names or ids of topics.
 
-Each topic is answered once, as in Kafka. Repeating a topic with many partitions would make an enormous response.
+As in Kafka, the response contains each topic once. A request that repeats a topic with many partitions would otherwise
+get an enormous response.
 """
 
 
@@ -69,7 +70,7 @@ def handle(context: RequestContext, request: MetadataRequest) -> Steps[Reply]:
 
 
 def _shown(context: RequestContext, names: Iterable[str]) -> Steps[Iterable[str]]:
-    """Return those of the topics that the client may describe."""
+    """Return the topics in `names` that the client may describe."""
     access = context.access
     if not access.is_limited:
         return names

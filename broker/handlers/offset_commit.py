@@ -36,7 +36,7 @@ They are prepared again if topics or claims have changed meanwhile.
 def handle(context: RequestContext, request: OffsetCommitRequest) -> Steps[Answer]:
     """Check and append the offsets in one turn of the event loop; send the response when they are durable.
 
-    The offsets are appended even if the client disconnects before that, because a consumer may commit and close without
+    The offsets are appended even if the client disconnects meanwhile, because a consumer may commit and close without
     awaiting the response.
     """
     coordinator = context.broker.group_coordinator
@@ -71,6 +71,6 @@ def _prepared(
             return prepared
     raise KafkaError(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        f"The topics or claims of the offsets of group {request.group_id!r} change faster than the offsets can be"
-        " committed. Try again.",
+        f"The topics or the claims of group {request.group_id!r} change faster than its offsets can be committed. Try"
+        " again.",
     )

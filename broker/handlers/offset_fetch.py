@@ -1,7 +1,7 @@
 """Handle OffsetFetch v1-9: return a group's committed offsets, for the requested partitions or (v2+) for all.
 
-v2: an error field for the whole group. v7: RequireStable, which refuses an offset that an open transaction may
-replace (KIP-447). v8: several groups in a request (KIP-709). v9: the member, which is used only by KIP-848 groups.
+v2: an error field for the whole group. v7: RequireStable, with which an offset that an open transaction may replace is
+not returned (KIP-447). v8: several groups in a request (KIP-709). v9: the member, which is used only by KIP-848 groups.
 
 While open transactions have committed offsets for a partition:
 
@@ -14,7 +14,7 @@ While open transactions have committed offsets for a partition:
   clients check only one of the two |
 | v1 | COORDINATOR_LOAD_IN_PROGRESS for the partition |
 
-A group or partition that the request repeats is answered once.
+If the request repeats a group or a partition, the response contains it once.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ async def _when_settled(
 
 
 class _ShownTopics:
-    """The topics that the client may describe. Each topic is decided once, when its first partition is looked up."""
+    """The topics that the client may describe. Each topic is checked once, when its first partition is looked up."""
 
     __slots__ = ("_access", "_known", "_units")
 
@@ -201,7 +201,7 @@ class _ShownTopics:
         return shown
 
     def new_units(self) -> int:
-        """Return the units of work for the decisions since the last call."""
+        """Return the units of work for the topics that were checked since the last call."""
         units, self._units = self._units, 0
         return units
 
@@ -249,8 +249,8 @@ def _offsets(
 def _row(shown: _ShownTopics, item: FetchedOffset, unstable: ErrorCode | None) -> tuple[int, int, int, str, int]:
     """Return (partition, offset, leader epoch, metadata, error code).
 
-    The error code is TOPIC_AUTHORIZATION_FAILED if the client may not describe the topic. It is `unstable` if that is
-    set and the partition has offsets in open transactions, else 0.
+    The error code is TOPIC_AUTHORIZATION_FAILED if the client may not describe the topic. Otherwise it is `unstable` if
+    `unstable` is set and the partition has offsets in open transactions, and 0 in all other cases.
     """
     index = item.partition[1]
     if item not in shown:

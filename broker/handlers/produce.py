@@ -6,8 +6,8 @@ appended. While a request is checked in slices or waits for the coordinator, its
 so that requests stay in order.
 
 Versions 0-2 are announced but, as in Kafka 4, a request in one of them closes the connection (KAFKA-18659). librdkafka
-before 2.8 learns from the announcement which compression a broker supports, and would otherwise send uncompressed
-batches.
+before 2.8 learns from the announcement which compression a broker supports. Without the announcement, it would send
+uncompressed batches.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ PARTITIONS_AT_ONCE: Final = MANY_BATCHES
 _PARTITIONS_PER_STEP: Final = 20
 
 _BETWEEN_LOOKS: Final = 10
-"""The number of appends before the next check of whether more files may be opened."""
+"""The number of appends between two checks of whether more files may be opened."""
 
 SMALL_BATCH_BYTES: Final = 8192
 """Uncompressed batches up to this size, with at most a thousand records, are checked when they are appended."""
@@ -154,7 +154,7 @@ def _inspect_in_steps(appends: list[ProduceAppend]) -> Steps[list[ProduceAppend]
 
 
 def _fail_without_id(appends: list[ProduceAppend]) -> Steps[None]:
-    """Fail the batches of a request that has a transactional batch, but no transactional id."""
+    """Fail all batches, because the request has a transactional batch but no transactional id."""
     error = KafkaError(
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         "The request has a transactional batch, but no transactional id. Send the id, too.",

@@ -6,7 +6,8 @@ have been added to the transaction (AddOffsetsToTxn); v5 adds it implicitly (KIP
 Offsets of a topic whose id in the request is not the topic's current id are refused with UNKNOWN_TOPIC_ID.
 
 The whole request is refused if another producer has claimed one of the partitions and the request has an older
-generation or none. An extension-aware client gets CONCURRENT_PRODUCER_COMMIT, any other client PRODUCER_FENCED.
+generation or no generation. An extension-aware client gets CONCURRENT_PRODUCER_COMMIT, any other client
+PRODUCER_FENCED.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Reply:
 def _admit_now(
     context: RequestContext, request: TxnOffsetCommitRequest, home: TopicPartition
 ) -> asyncio.Future[None] | Step | None:
-    """Return None if the offsets may be appended before the next await, else the future or Step to wait for."""
+    """Return None if the offsets may be appended before the next await. Otherwise return what to wait for first."""
     return context.broker.transaction_coordinator.registration.admit_now(
         request.transactional_id,
         request.producer_id,
@@ -97,7 +98,7 @@ async def _admit_and_commit(
 async def _until_admissible(
     context: RequestContext, request: TxnOffsetCommitRequest, admitted: asyncio.Future[None] | Step, deadline: float
 ) -> None:
-    """Wait for the registration, or for the end of the previous transaction. The caller then tries again."""
+    """Wait for the registration, or for the end of the previous transaction. The caller must then try again."""
     if isinstance(admitted, asyncio.Future):
         await asyncio.shield(admitted)
     else:
@@ -110,7 +111,7 @@ def _committer(context: RequestContext, request: TxnOffsetCommitRequest) -> Comm
 
 @contextmanager
 def _with_code_for_client(context: RequestContext, request: TxnOffsetCommitRequest) -> Iterator[None]:
-    """For clients without the extension, turn CONCURRENT_PRODUCER_COMMIT into PRODUCER_FENCED, which is fatal, too."""
+    """For clients without the extension, replace CONCURRENT_PRODUCER_COMMIT with the fatal error PRODUCER_FENCED."""
     try:
         yield
     except KafkaError as error:

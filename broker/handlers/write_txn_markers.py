@@ -1,4 +1,4 @@
-"""Handle WriteTxnMarkers v1: write an operator's markers, which may end a hanging transaction (KIP-664).
+"""Handle WriteTxnMarkers v1: write the markers with which an operator ends hanging transactions (KIP-664).
 
 The transaction coordinator decides what each marker may do (`coordinator/transaction/external_markers.py`).
 """

@@ -30,13 +30,13 @@ ACCEPTED_AT_ONCE: Final = 32
 """The number of waiting connections that are accepted before the event loop gets time for other tasks."""
 
 LEAST_TIMEOUT_S: Final = 1.0
-"""The minimum number of seconds for a handshake once the peer has begun it, however late the peer began."""
+"""The minimum number of seconds that a handshake may take from its beginning, even if the peer begins it late."""
 
 NO_CERTIFICATE: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 """The reason that OpenSSL reports if a client has not sent the required certificate."""
 
 _OF_THE_PEER: Final = (errno.ECONNABORTED, errno.EPROTO, errno.EINTR)
-"""Errors that concern a single waiting connection, which no longer exists."""
+"""Errors in accepting that mean only that the next waiting connection no longer exists."""
 
 
 class Acceptor:
@@ -53,13 +53,13 @@ class Acceptor:
         log: Any,
         refused: Callable[[str, str], None],
     ) -> None:
-        """Prepare to accept on `listening`.
+        """Prepare to accept connections on the socket `listening`.
 
         `make` returns the protocol object of a connection. With TLS, it is called after the handshake. The acceptor
         counts TLS connections in `limits`; other connections are counted when their protocol object is opened.
-        `context` returns the TLS context for a handshake that begins, and is None for a listener without TLS. `rates`
-        limit how fast connections are accepted. `refused` is called with the address of a client whose certificate is
-        missing or not trusted, and with the reason.
+        `context` returns the TLS context for a new handshake; it is None for a listener without TLS. `rates` limit how
+        fast connections are accepted. `refused` is called with the address of a client whose certificate is missing or
+        not trusted, and with the reason.
         """
         self._listening = listening
         self._make = make
@@ -133,8 +133,9 @@ class Acceptor:
     ) -> None:
         """Start `work`, which serves the connection of `peer` and adds its protocol object to `made`.
 
-        The listener closes a connection that is registered. If `work` ends before that, the connection is closed here.
-        `counted` is the host towards whose limits the connection counts, or None if the connection is not counted here.
+        Once the connection is registered, the listener closes it. If `work` ends earlier, the connection is closed
+        here. `counted` is the host towards whose limits the connection counts, or None if the connection is not counted
+        here.
         """
 
         def ended(task: asyncio.Task[None]) -> None:  # also runs if `work` is cancelled before it begins
@@ -161,7 +162,7 @@ class Acceptor:
             await asyncio.sleep(wait_s)
 
     def take_back(self) -> None:
-        """Stop counting the last accepted connection in the rates, because the limit of its address has refused it."""
+        """Stop counting the last accepted connection in the rates, because it exceeds the limit of its address."""
         now = self._loop.time()
         for rate in self._rates:
             rate.take_back(now)
@@ -185,7 +186,7 @@ class Acceptor:
             self._failed(host, error)
 
     async def _until_its_turn(self, peer: socket.socket, network: str, deadline: float) -> None:
-        """Wait until a handshake can begin, and then for a turn (`turns.py`). Raises OSError, TimeoutError."""
+        """Wait until the peer begins its handshake, then for a turn (`turns.py`). Raises OSError or TimeoutError."""
         try:
             async with asyncio.timeout_at(deadline):
                 await first_message(peer)

@@ -1,12 +1,12 @@
 """Limit the memory that the connections of a listener use for responses that their peers have not read yet.
 
-A connection's unsent bytes are the bytes that its socket has not accepted, and the responses that wait behind an
-earlier response that is not ready. `allowance` is half of the memory that is left: a Fetch response is made no larger
-than that, and the client asks for the rest in its next request. Other responses cannot be made smaller.
+A connection's unsent bytes are the bytes that its socket has not accepted yet, plus the responses that are waiting for
+an earlier response that is not ready. `allowance` is half of the memory that is left: a Fetch response is made no
+larger than that, and the client asks for the rest in its next request. Other responses cannot be made smaller.
 
 When more than `queued.max.response.bytes` is in use, connections whose peers read nothing are closed, beginning with
-the one that has been stalled longest. A peer may read nothing for `connection.write.stall.ms`; the further the limit is
-exceeded, the shorter this time becomes.
+the one that has been stalled longest. A peer may be stalled for at most `connection.write.stall.ms`; the further the
+limit is exceeded, the shorter this time becomes.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class AnswerMemory:
         return max(0, (self._limit - self.used) // 2)
 
     def _refresh(self) -> None:
-        """Update the unsent bytes of all connections; sockets do not report on their own what they have sent."""
+        """Update the unsent bytes of all connections, because sockets do not report what they have sent."""
         now = self._refreshed = asyncio.get_running_loop().time()
         for debtor, (before, since) in list(self._unsent.items()):
             unsent = debtor.unsent

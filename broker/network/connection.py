@@ -47,7 +47,7 @@ TLS_READ_AHEAD: Final = 16 * 1024
 """Encrypted bytes that a TLS transport may read ahead while the connection does not read."""
 
 UNKNOWN_HOST: Final = "unknown"
-"""The host of a peer that reset its connection before it was accepted. The system no longer knows the address."""
+"""The host of a peer that reset its connection before the broker accepted it. The system has forgotten the address."""
 
 LEAST_READ: Final = 16 * 1024
 """The minimum number of bytes that a connection may read at once, even if it has no work left in its turn."""
@@ -70,7 +70,7 @@ class ConnectionOwner(Protocol):
         """Register the new connection, or refuse it by calling its `abort`."""
 
     def principal_of(self, connection: Any) -> Principal | None:
-        """Return the principal that the TLS connection of a client proves, or None if no mapping rule matches."""
+        """Return the principal that a client's TLS certificate proves, or None if no mapping rule matches."""
 
     def new_login(self, connection: Connection) -> Login | None:
         """Return the login of a new connection; None without SASL."""
@@ -120,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatcher = dispatcher
         self._loop = loop
         self.below_tls: asyncio.WriteTransport | None = None
-        """The transport of the socket if `_transport` is the transport of TLS; None without TLS."""
+        """The transport of the socket below the TLS transport `_transport`; None without TLS."""
         self._transport: asyncio.Transport | None = None
         self._buffer = ReceiveBuffer(
             config.socket_request_max_bytes if self.login is None else config.sasl_server_max_receive_size
@@ -173,7 +173,7 @@ class Connection(asyncio.BufferedProtocol):
             self._identify(tls)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the requests of a connection that was closed, except a request that must be carried out fully.
+        """Cancel the requests of the closed connection, except a request that must be executed to its end.
 
         While that request is running, the connection still counts as open, its memory as used, and its client as logged
         in.
@@ -205,7 +205,7 @@ class Connection(asyncio.BufferedProtocol):
         Kafka's clients never half-close, so the connection is closed; responses in the transport's buffer are still
         sent. A producer with acks=0 expects no response and closes as soon as its bytes are sent, so the transport
         stays open until its request is executed, as in Kafka. The same holds for requests that wait for a quota. A TLS
-        transport cannot stay open after the end of the stream, so with TLS the end is delayed before it reaches TLS
+        transport cannot stay open after the end of the stream, so the TLS protocol learns of the end only later
         (`tls_records.RecordLimit`).
         """
         self._ended = True
@@ -214,7 +214,7 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the memory into which the event loop reads from the socket.
 
-        Its size is limited by the work that the connection may still do in this turn.
+        The size of this memory is limited by the work that the connection may still do in this turn.
         """
         now = self._loop.time()
         if now != self._turn:
@@ -275,11 +275,11 @@ class Connection(asyncio.BufferedProtocol):
         self._deadline = self._loop.call_later(timeout_ms / 1000, self.evict, reason)
 
     def login_begins(self) -> None:
-        """Limit the size of the login's messages, as in the first login, until the client has logged in again."""
+        """Limit the size of messages, as in the first login, until the client has logged in again."""
         self._buffer.limit = self._listener.config.sasl_server_max_receive_size
 
     def logged_in(self, principal: Principal) -> None:
-        """Serve the client, which has proved its identity."""
+        """Serve the client as `principal`, because it has proved this identity."""
         self.principal = principal
         self._newcomer = False
         if self.login is not None:
@@ -297,7 +297,7 @@ class Connection(asyncio.BufferedProtocol):
         self._listener.audit.login_refused(mechanism, why, self.peer_host, self.listener)
 
     def _take_login_message(self, login: Login, message: bytes) -> None:
-        """Pass on a message of a SASL mechanism that has no request header, and answer it in the same form."""
+        """Pass on a SASL message, which has no request header, and send the answer without a header, too."""
         from ..security.login import LoginRefused  # imported only for listeners with SASL
 
         self._parked = True
@@ -355,7 +355,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def give_up(self) -> None:
-        """Close the connection and cancel all of its requests, even one that must be carried out fully.
+        """Close the connection and cancel all of its requests, even one that must be executed to its end.
 
         The listener calls this when the broker is stopping and has waited long enough.
         """
@@ -410,14 +410,14 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def receiving(self) -> bool:
-        """Whether a request has arrived in part and only the peer delays its remaining bytes."""
+        """Whether a request has arrived in part, and the broker is waiting only for the peer to send the rest."""
         return len(self._buffer) > 0 and not (
             self._waiting_for_memory or self._yielding or self._blocked or self._parked
         )
 
     @property
     def _blocked(self) -> bool:
-        """Whether no further request may be executed at present."""
+        """Whether further requests must wait before they are executed."""
         return (
             self._write_paused
             or self._draining
@@ -438,7 +438,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def progress(self) -> tuple[bool, float]:
-        """Whether requests that have arrived may still have to be executed, and the time of the last activity.
+        """Return whether requests that have arrived may still have to be executed, and the time of the last activity.
 
         Such a request has acks=0, or it waits for a turn, for memory or for a quota. A request that only has to be
         answered does not count, because its client is gone.
@@ -447,7 +447,7 @@ class Connection(asyncio.BufferedProtocol):
         return is_behind and not self._draining, self.last_active
 
     def drain(self) -> None:
-        """Execute no further request; requests already being executed are still answered."""
+        """Stop executing requests; those that are already being executed are still answered."""
         self._draining = True
         self._pause_reading()
 
@@ -582,8 +582,8 @@ class Connection(asyncio.BufferedProtocol):
     def give_back(self) -> None:
         """Shrink the buffer to the bytes it holds, when memory for requests is short.
 
-        The buffer keeps its size while a running request still uses its frame. A connection that is itself waiting for
-        memory also gives back the memory that it does not need now.
+        The buffer keeps its size while a running request still uses a frame in it. A connection that is itself waiting
+        for memory also gives back the reserved memory that it does not need now.
         """
         if self._processing:
             return
@@ -849,7 +849,7 @@ class Connection(asyncio.BufferedProtocol):
         task.add_done_callback(ended)
 
     def _hold(self, slot: _Slot, pieces: list[Buffer]) -> None:
-        """Keep an encoded response until all earlier responses are sent."""
+        """Keep an encoded response until all earlier responses have been sent."""
         slot.pieces, slot.answer, slot.ready = pieces, None, True
         self._held += sum(map(len, pieces))
         if self._held > COUNTED_BYTES:
@@ -869,9 +869,10 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _waiting_in(transport: asyncio.WriteTransport) -> int:
-    """Return the number of bytes that one of the two transports of a TLS connection holds; each counts only its own.
+    """Return the number of bytes in one transport. A TLS connection has two, each of which counts only its own bytes.
 
-    After the peer has closed its side, TLS can no longer send its bytes, but keeps them until the connection is closed.
+    After the peer has closed its side, a TLS transport can no longer send its bytes, but it keeps them until the
+    connection is closed.
     """
     try:
         return transport.get_write_buffer_size()

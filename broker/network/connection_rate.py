@@ -12,7 +12,7 @@ class ConnectionRate:
     `quota` is the number of connections per second, and may change; the largest int32 means no limit.
 
     As in Kafka, a connection above the limit is not refused: the listener waits before it serves this connection and
-    accepts the next one. The rate is measured as for a quota, over `windows` windows of `window_s` seconds.
+    accepts the next one. The rate is measured like the use of a quota, over `windows` windows of `window_s` seconds.
     """
 
     def __init__(self, quota: int, *, windows: int, window_s: float) -> None:
@@ -26,10 +26,10 @@ class ConnectionRate:
         return self.quota != INT32_MAX
 
     def record(self, now: float) -> float:
-        """Count a new connection; return how many seconds its listener must wait, which is at most one window."""
+        """Count a new connection; return for how many seconds its listener must wait, at most one window."""
         self._rate.record(now, 1)
         return min(self._rate.wait_s(now, self.quota), self._window_s)
 
     def take_back(self, now: float) -> None:
-        """Stop counting a connection that is refused by the limit of its address (`connection_creation_rate`)."""
+        """Stop counting a connection that is refused because of its address's limit (`connection_creation_rate`)."""
         self._rate.record(now, -1)

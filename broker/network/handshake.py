@@ -42,7 +42,7 @@ HANDSHAKE_RECORD: Final = b"\x16"
 
 
 async def first_message(peer: socket.socket) -> None:
-    """Wait until the peer's first handshake message has arrived, or bytes that cannot begin such a message.
+    """Wait until the peer's first handshake message, or something other than such a message, has arrived.
 
     Raises OSError if the message has more than `MAX_RECORDS` records or `MAX_MESSAGE_BYTES` bytes. Known clients send
     it in one record of a few kilobytes. The bytes stay in the socket. The kernel wakes the broker only a few times,
@@ -216,11 +216,11 @@ async def shake_hands(
 ) -> asyncio.Transport:
     """Complete the handshake of an accepted connection; return its TLS transport, which uses the protocol from `make`.
 
-    `make` is called with the transport of the socket, which sends and receives the encrypted bytes, and returns the
-    protocol object of the connection. The caller has already waited for one of `turns.steps`, because a TLS connection
-    takes memory. Each record of the handshake waits for another turn of `network`. `progress` delays the end of the
-    connection (`RecordLimit`). Raises OSError if the handshake fails (ssl.SSLError is a subclass), after the reason has
-    been sent to the peer, or if it does not end within `timeout_s` seconds. The caller then closes `peer`.
+    `make` is called with the transport of the socket, which sends and receives the encrypted bytes. It returns the
+    protocol object of the connection. The caller has already waited for one of the turns in `turns.steps`, because a
+    TLS connection takes memory. Each record of the handshake waits for another turn of `network`. `progress` delays the
+    end of the connection (`RecordLimit`). Raises OSError (ssl.SSLError is a subclass) if the handshake fails or does
+    not end within `timeout_s` seconds. If it fails, the peer gets the reason first. The caller must then close `peer`.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None

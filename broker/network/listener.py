@@ -36,7 +36,7 @@ _ids = itertools.count(1)
 
 
 class TlsSide(Protocol):
-    """The TLS side of a listener: its contexts, and the principals of its clients."""
+    """What TLS provides to a listener: the contexts for handshakes, and the principals of clients."""
 
     def get(self) -> ssl.SSLContext:
         """Return the context for a handshake that begins now."""
@@ -87,7 +87,7 @@ class Listener:
         self._all_closed: asyncio.Event = asyncio.Event()
 
     def bind(self) -> None:
-        """Bind the listener's address. Afterwards `port` is the real port. Clients cannot connect to it yet.
+        """Bind the listener's address and set `port` to the real port. Clients cannot connect to it yet.
 
         Raises OSError.
         """
@@ -127,7 +127,7 @@ class Listener:
         self._acceptor.start(self.config.socket_listen_backlog_size)
 
     def limits_changed(self) -> None:
-        """Accept connections at the rates of the listener, which have changed (`SharedLimits.changed`)."""
+        """Apply the listener's new limits on the rate of connections (`SharedLimits.changed`)."""
         if self._server is None or not self._needs_acceptor or self._stopping:
             return
         loop = asyncio.get_running_loop()
@@ -274,7 +274,7 @@ class Listener:
             self._acceptor.stop()
 
     def drain(self) -> None:
-        """Execute no further request on any connection."""
+        """Stop executing requests; those that are already being executed are still answered."""
         for connection in list(self._connections):
             connection.drain()
 

@@ -1,8 +1,8 @@
 """Start and stop all listeners of the broker together, and tell clients the address of each.
 
 This module also keeps the TLS context of each TLS listener. A thread examines the listener's key and certificate files
-every `ssl.reload.interval.ms`; when one has changed, later handshakes use a new context. Files that cannot be used are
-reported, and the old context stays in use.
+every `ssl.reload.interval.ms`; when one has changed, later handshakes use a new context. If the new files cannot be
+used, the reason is logged, and the old context stays in use.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Listeners:
             listener.limits_changed()
 
     def drain(self) -> None:
-        """Execute no further request on any connection."""
+        """Stop executing requests; those that are already being executed are still answered."""
         for listener in self._open.values():
             listener.drain()
 

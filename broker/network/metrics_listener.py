@@ -1,12 +1,12 @@
 """Answer `GET /metrics`, for Prometheus, and `GET /health` on a separate listener (`metrics.listener`).
 
-A connection serves one request, whose headers may have at most `MAX_HEAD_BYTES`. The TLS handshake, if there is one,
-the request and its response must end within `REQUEST_TIMEOUT_S`; otherwise the connection is closed. When
-`MAX_CONNECTIONS` are open, a new connection replaces the oldest.
+A connection serves one request, whose headers may have at most `MAX_HEAD_BYTES`. The connection is closed after
+`REQUEST_TIMEOUT_S`, even if the TLS handshake, the request or the response has not ended. When `MAX_CONNECTIONS` are
+open, a new connection replaces the oldest.
 
 If users (`metrics.users.location`) or tokens (`metrics.bearer.token.location`) are configured, requests need
-credentials. Without credentials, clients learn from `GET /health` only whether the broker is healthy, and not even that
-if `metrics.health.public` is false.
+credentials. Without credentials, clients learn from `GET /health` only whether the broker is healthy. If
+`metrics.health.public` is false, they do not learn even that.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class MetricsListener:
         self._turns = TlsTurns()
 
     async def start(self) -> None:
-        """Read the files, bind the listener's address and accept connections. Afterwards `port` is the real port.
+        """Read the files, bind the listener's address, set `port` to the real port, and accept connections.
 
         Raises OSError if the address cannot be bound, and ConfigError if a file cannot be used.
         """

@@ -19,7 +19,7 @@ INITIAL_BYTES: Final = 16 * 1024
 """The capacity in bytes of a new or drained buffer, enough for the small requests of an idle connection."""
 
 KEPT_BYTES: Final = 2 * 1024 * 1024
-"""A drained buffer of at most this size keeps its memory for the next frame, as long as memory is not short."""
+"""A drained buffer of at most this size in bytes is kept for the next frame, as long as memory is not short."""
 
 UNCHECKED_GROWTH: Final = 128 * 1024
 """Up to this capacity in bytes, a buffer grows at once to the size that the frame announces."""
@@ -75,12 +75,12 @@ class ReceiveBuffer:
 
     @property
     def claim(self) -> int:
-        """The buffer's size in bytes or, if it is larger, the size needed for the frame that is arriving."""
+        """The buffer's size in bytes, or the size needed for the frame that is arriving if that is larger."""
         return max(len(self._buffer), self._needed)
 
     @property
     def full(self) -> bool:
-        """Whether no more bytes fit until a frame is taken or the buffer is unpinned."""
+        """Whether the buffer has no room for more bytes until a frame is taken or the buffer is unpinned."""
         if self.pinned:
             return self._end == len(self._buffer)
         return self._end - self._start >= max(self._needed, len(self._buffer))
@@ -136,7 +136,7 @@ class ReceiveBuffer:
         self._replace(wanted)
 
     def received(self, count: int) -> bool:
-        """Record that `count` bytes were written to the last `writable`; return whether the buffer was empty before."""
+        """Record that the last `writable` memory got `count` bytes; return whether the buffer was empty before."""
         first = self._start == self._end
         self._end += count
         return first

@@ -2,8 +2,9 @@
 
 A connection knows a frame's size from its first bytes. It reserves the memory for the frame before it reads on, so that
 a frame with a reservation can always be completed. Small frames (up to 1/32 of the limit) may use all free memory, and
-a quarter of the limit is reserved for them. Large frames share the rest. A large frame of any size is admitted if all
-other large frames wait: the bytes that they already hold must not make it wait, or all would wait forever.
+a quarter of the limit is reserved for them. Large frames share the rest. If all large frames wait, one of them is
+admitted regardless of its size: otherwise the bytes that the waiting frames already hold could make all of them wait
+forever.
 
 When memory is short, connections first give back buffers that they keep only for speed. Then frames wait. Frames of
 connections that have already been sent a response come first, then smaller frames, then earlier ones. After every
@@ -44,7 +45,7 @@ class MemoryHolder(Protocol):
         """Continue reading, because the memory for which the connection waited is now reserved."""
 
     def give_back(self) -> None:
-        """Release buffer memory that is only kept for speed."""
+        """Release the buffer memory that is kept only for speed."""
 
     def frame_rate(self, now: float) -> float | None:
         """Return the rate in bytes per second at which the current frame arrives, or 0 if it has stopped arriving.
@@ -76,7 +77,7 @@ class RequestMemory:
         self._admitted = 0
         """The number of large frames admitted while others waited, since the longest-waiting frame was admitted."""
         self._beyond: MemoryHolder | None = None
-        """The connection whose large frame was admitted although it may not have fitted."""
+        """The connection whose large frame was admitted after the longest wait, even if the limit was exceeded."""
         self._waiting: dict[bool, list[_Waiting]] = {True: [], False: []}
         self._places: dict[MemoryHolder, _Waiting] = {}
         self._numbers = itertools.count()
@@ -88,7 +89,7 @@ class RequestMemory:
         return self._used[True] + self._used[False]
 
     def reserve(self, holder: MemoryHolder, count: int) -> bool:
-        """Set the holder's reservation to `count` bytes; return False if it must wait for a call to `memory_available`.
+        """Set the holder's reservation to `count` bytes. Return False if the holder must wait for `memory_available`.
 
         Reducing a reservation always succeeds.
         """

@@ -28,7 +28,7 @@ class ReachedLimit:
 
 
 class SharedLimits:
-    """The number of open connections, in total and per client network, and the memory and turns that they share."""
+    """The number of open connections, in total and per network of clients, and their shared memory and turns."""
 
     def __init__(self, config: BrokerConfig, quotas: ClientQuotas) -> None:
         self.quotas = quotas
@@ -46,8 +46,8 @@ class SharedLimits:
         """Count a new connection from the client address `host`. Return the limit that it exceeds, or None.
 
         The limits are `max.connections`, `max.connections.per.ip`, and the number of file descriptors that remain after
-        those reserved for data files. An IPv6 address is counted as its network (`network_of`). A connection above a
-        limit also counts until it is closed.
+        those reserved for data files. An IPv6 address is counted as its network (`network_of`). Even a connection above
+        a limit counts until it is closed.
         """
         network = network_of(host)
         self._count += 1

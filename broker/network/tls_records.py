@@ -18,7 +18,7 @@ HEADER_BYTES: Final = 5
 """The size of the header of a TLS record. Its last two bytes are the length of the rest (RFC 8446, section 5.1)."""
 
 PORTION: Final = 64 * 1024
-"""Maximum bytes that a TLS protocol is given at once."""
+"""The maximum number of bytes that are passed to a TLS protocol at once."""
 
 SPARE: Final = 4 * 1024
 """The size in bytes of a read while records are held; the TLS protocol may have resumed reading by itself.
@@ -34,8 +34,7 @@ LONGEST_LOOK_S: Final = 1.0
 """The maximum seconds between two checks. The time doubles up to this, because a wait for a quota may be long."""
 
 Progress: TypeAlias = Callable[[], tuple[bool, float]]
-"""A function that returns whether requests that have arrived may still have to be executed, and the time of the last
-activity."""
+"""Returns whether requests that have arrived may still have to be executed, and the time of the last activity."""
 
 
 class RecordCount:
@@ -48,9 +47,10 @@ class RecordCount:
         self._rest = 0
 
     def within(self, piece: memoryview, most: int) -> tuple[int, int]:
-        """Return (records, bytes): how many records begin in the first `bytes` of `piece`, and this number of bytes.
+        """Return (records, bytes): the first `bytes` bytes of `piece` contain the beginnings of `records` records.
 
-        At most `most` records begin in these bytes. The bytes after them must come first in the next piece.
+        `records` is at most `most`. The caller must put the bytes after the first `bytes` at the start of the next
+        piece.
         """
         size, header = len(piece), self._header
         position, records = self._rest, 0
@@ -78,7 +78,7 @@ class RecordLimit(asyncio.BufferedProtocol):
     """Stands between a transport and its TLS protocol, and passes on a limited number of records.
 
     While records are held, the transport is paused. The TLS protocol also pauses and resumes the transport. Whenever
-    the TLS protocol receives bytes, the transport is in the state that the TLS protocol has given it.
+    the TLS protocol receives bytes, the transport is paused or not, as the TLS protocol has last requested.
 
     Nothing is passed on while the peer is not reading: the TLS library answers some records by itself, for example each
     attempt to renegotiate in TLS 1.2, and its answers would pile up.

@@ -1,9 +1,9 @@
 """Decide how much work each connection of a listener may do in one turn of the event loop.
 
 Work is counted in bytes received and executed, plus `REQUEST_WORK` for each request; a unit takes about half a
-nanosecond. A connection that is alone gets long turns. Connections that compete share `ROUND_WORK`, so that a client's
-request waits for about one round of the other connections, regardless of their number. A large request cannot be
-divided, so the work that a connection does beyond its share is deducted from its next turns. Some requests cost much
+nanosecond. A connection without competitors gets long turns. Connections that compete share `ROUND_WORK`, so that a
+client's request waits for about one round of the other connections, regardless of their number. A large request cannot
+be divided, so the work that a connection does beyond its share is deducted from its next turns. Some requests cost much
 more than their size suggests, so a turn also ends after `TURN_S`.
 
 Clients that have not proved who they are wait for one another (`Newcomers`), so that thousands of logins at the same
@@ -67,7 +67,7 @@ class Turns:
         self._counted_until = 0.0
 
     def begin(self, connection_id: int, left: int, since: float, now: float) -> int:
-        """Begin a turn at event loop time `now`; return the work it may do. At 0 or less, the connection must wait.
+        """Begin a turn at event loop time `now`; return the work it may do. With 0 or less, the connection must wait.
 
         `left` is the unused work of the previous turn, which began at `since`; it is negative if that turn did too
         much.
@@ -105,7 +105,7 @@ class _Queue:
         self._running = False
 
     def wait(self, network: str, turn: Callable[..., object]) -> None:
-        """Call `turn` in a later round of the event loop, after the turns of its network that already wait."""
+        """Call `turn` in a later round of the event loop, after the turns that already wait for the same network."""
         self._waiting.setdefault(network, {}).setdefault(turn)
         self._run_next()
 
@@ -127,7 +127,7 @@ class _Queue:
         return turn
 
     def _run_next(self) -> None:
-        """Let the next round begin with `_run`.
+        """Arrange that `_run` is called at the beginning of the next round.
 
         The clock cannot show where a round begins, because it also advances during a round.
         """

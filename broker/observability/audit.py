@@ -29,7 +29,7 @@ EVENTS: Final = ("access_denied", "access_allowed", "login_refused", "login_acce
 """The kinds of records."""
 
 NOTICE_S: Final = 10.0
-"""Seconds after which suppressed records are reported, unless their client causes another line before."""
+"""Seconds after which suppressed records are reported, unless another line of their client has reported them."""
 
 CLOSE_S: Final = 5.0
 """Seconds for which `close` waits for lines that are not in the file yet."""
@@ -55,7 +55,7 @@ class AuditLog:
         """Create an audit log.
 
         `level` is OFF, DENIED (denied operations and refused logins) or ALL. `lines_per_second` limits the lines of
-        each client and kind, or 0 for no limit. Lines go to the file `location` after `open`, or to `log` if `location`
+        each client and kind; 0 means no limit. Lines go to the file `location` after `open`, or to `log` if `location`
         is empty.
         """
         self.records_denied = level != OFF
@@ -90,7 +90,7 @@ class AuditLog:
         name: str,
         rule: str,
     ) -> None:
-        """Record that a rule has allowed or denied an operation that a request of `api` requires."""
+        """Record that a rule has allowed or denied an operation that a request to `api` requires."""
         if not (self.records_allowed if allowed else self.records_denied):
             return
         event = "access_allowed" if allowed else "access_denied"
@@ -141,7 +141,7 @@ class AuditLog:
         write(event, **fields)
 
     def _take(self, key: tuple[str, str, str]) -> int | None:
-        """Take a line from a budget; return how many lines were suppressed before it, or None to suppress this one."""
+        """Take a line from a budget. Return how many lines were suppressed before it, or None if this one is, too."""
         now = time.monotonic()
         budget = self._budgets.pop(key, None) or _ClientBudget(self._rate, now)
         self._budgets[key] = budget  # moved to the end, because it was used last
@@ -157,7 +157,7 @@ class AuditLog:
         return suppressed
 
     def _report_suppressed(self) -> None:
-        """Write one line with, for each kind, the number of suppressed records that no other line has reported."""
+        """Write one line with the number of suppressed records of each kind that no other line has reported."""
         if self._notice is not None:
             self._notice.cancel()
             self._notice = None

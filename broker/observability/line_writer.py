@@ -1,7 +1,7 @@
 """Write lines to a file descriptor or a file in a separate thread, so that callers never wait and never fail.
 
-Lines wait in a queue whose size in bytes is limited. A line is lost and counted if the queue is full or if the
-descriptor refuses the line. The count is written as soon as the descriptor accepts lines again. Queued lines are also
+Lines wait in a queue whose size in bytes is limited. If the queue is full or the descriptor refuses a line, the line is
+lost, and the loss is counted. The count is written as soon as the descriptor accepts lines again. Queued lines are also
 lost if the process is killed; `flush` waits for them at an orderly end.
 """
 
@@ -64,7 +64,7 @@ class LineWriter:
         self._lines.put(b"")
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until all queued lines are written, at most `timeout_s` seconds; return whether they are."""
+        """Wait at most `timeout_s` seconds until all queued lines are written; return whether all were written."""
         if self._thread is None or not self._thread.is_alive():
             return self._lines.empty()
         written = threading.Event()

@@ -28,7 +28,7 @@ MAX_VALUE: Final = 4096
 MAX_TRACEBACK: Final = 16_384
 MAX_LINE: Final = 32_768
 BURST_S: Final = 10
-"""After this many seconds without lines, an event may write the lines of all these seconds at once."""
+"""After this many seconds without lines, an event may write as many lines at once as these seconds allow."""
 MAX_EVENTS: Final = 1000
 STANDARD_ERROR: Final = 2
 
@@ -61,7 +61,7 @@ class EventRate:
     """A structlog processor that drops an event's lines beyond a rate and counts them in the event's next line."""
 
     def __init__(self, lines_per_second: int, unlimited: Collection[str] = ()) -> None:
-        """Create the processor. With 0 lines per second, and for events in `unlimited`, there is no limit."""
+        """Create the processor. It limits nothing if `lines_per_second` is 0, and never the events in `unlimited`."""
         self._rate = lines_per_second
         self._unlimited = frozenset(unlimited)
         self._budgets: dict[str, Budget] = {}
@@ -86,7 +86,7 @@ class EventRate:
 
 
 class _Lines:
-    """The target to which structlog passes finished lines. `debug`, `info` and similar methods write a line each."""
+    """The target to which structlog passes finished lines. Each call of `debug`, `info` and so on writes one line."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
@@ -137,7 +137,7 @@ def make_logger(
 ) -> Any:
     """Return the broker's logger; `format` is auto (console on a terminal, otherwise JSON), console or json.
 
-    `lines_per_second` limits the lines of each event, except of those in `unlimited`.
+    `lines_per_second` limits the lines of each event that is not in `unlimited`.
     """
     target = stream or sys.stderr
     terminal = target is not None and not getattr(target, "closed", False) and target.isatty()

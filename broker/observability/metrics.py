@@ -1,4 +1,4 @@
-"""Count the metrics that one table defines. Prometheus' text format and docs/metrics.md come from the same table.
+"""Count the metrics that a table defines. Prometheus' text format and docs/metrics.md are made from that table.
 
 A `Metrics` object owns the numbers of one broker. Counting updates a dict. prometheus-client, whose import costs time
 and memory, is loaded only when metrics are read (`registry`, `exposition`). It reads the numbers through a collector in
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-"""Upper bounds in seconds of a histogram's buckets; a last bucket has no bound."""
+"""The upper bounds in seconds of a histogram's buckets. One more bucket has no bound."""
 
 
 class Kind(Enum):
@@ -182,7 +182,7 @@ class Metrics:
         return generate_latest(self.registry)
 
     def describe(self) -> Iterator[Any]:
-        """Return no metrics, so that the registry reads no value when the collector is registered."""
+        """Return no metrics. Otherwise the registry would read all values when the collector is registered."""
         return iter(())
 
     def collect(self) -> Iterator[Any]:

@@ -2,9 +2,9 @@
 
 As in Kafka (KIP-219), a response states the time that the client has to wait (`throttle_time_ms`), and the broker
 executes no further request of the client's connection during this time. A Produce is charged for the bytes of the
-request, and a Fetch for the bytes of the response. A client that has used too much immediately gets an empty response
-to a Fetch. Each request is charged for the time that it keeps the event loop busy; 100 % of `request_percentage` is the
-whole time of the loop.
+request, and a Fetch for the bytes of the response. If a client has used too much, its Fetch gets an empty response at
+once. Each request is charged for the time that it keeps the event loop busy; 100 % of `request_percentage` is the whole
+time of the loop.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Meter(Generic[MeasureT]):
 class _Client:
     """The quotas that limit a client; None where there is no limit.
 
-    They are valid as long as `ClientQuotas` has the same `version`.
+    The object is valid as long as `ClientQuotas` has the same `version`.
     """
 
     __slots__ = ("bytes_read", "bytes_written", "mutations", "time", "version")
@@ -95,7 +95,10 @@ class Usage:
         self._client, self._is_fetch, self._now, self._mute = client, is_fetch, now, mute
 
     def measured(self, work: Callable[P, ResultT], *arguments: P.args, **named: P.kwargs) -> ResultT:
-        """Call `work`. Charge the client for its running time and, if it returns a coroutine, for the coroutine's."""
+        """Call `work`, and charge the client for the time that it takes.
+
+        If `work` returns a coroutine, the client is also charged for the time that the coroutine takes.
+        """
         begun = self._now()
         try:
             result = work(*arguments, **named)
@@ -122,10 +125,10 @@ class Usage:
         return max(1, int(min(wanted, read.measure.left(self._now(), read.quota))))
 
     def mutate(self, partitions: int, *, strict: bool, waits: bool = True) -> None:
-        """Charge the client for changes of partitions (KIP-599).
+        """Charge the client for partitions that it creates or deletes (KIP-599).
 
-        If `strict` is true and the client has already used more than its quota, nothing is charged, the client has to
-        wait unless `waits` is false, and KafkaError THROTTLING_QUOTA_EXCEEDED is raised. If `strict` is false, the
+        If `strict` is true and the client has already used more than its quota, KafkaError THROTTLING_QUOTA_EXCEEDED is
+        raised and nothing is charged. The client then has to wait unless `waits` is false. If `strict` is false, the
         change is always admitted, and the client waits afterwards if it has used too much.
         """
         meter = self._client.mutations
@@ -145,7 +148,7 @@ class Usage:
             self.wait_for(meter.wait_s(now))
 
     def tell(self, response: Response) -> None:
-        """Put the time to wait into the response."""
+        """Set the time that the client has to wait in the response."""
         if self.wait_s and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = math.ceil(self.wait_s * 1000)
 
@@ -178,7 +181,7 @@ class ClientQuotas:
         self._buckets: WeakValueDictionary[_Use, TokenBucket] = WeakValueDictionary()
 
     def changed(self, entities: Iterable[QuotaEntity]) -> None:
-        """Apply the changed quotas of these entities. What clients have used stays counted."""
+        """Apply the changed quotas of these entities. What the clients have already used still counts."""
         for entity in entities:
             limited = self._limited_addresses if entity[0][0] == IP else self._limited_clients
             if entity in self._quotas:
@@ -213,7 +216,7 @@ class ClientQuotas:
         return usage
 
     def connect(self, ip: str) -> float:
-        """Count a new connection; return how long the client has to wait if its address has made too many (KIP-612).
+        """Count a new connection. Return how long the client has to wait if its address has made too many (KIP-612).
 
         The wait is at most one window, as in Kafka. The default quota counts an IPv6 address as its network
         (`network_of`), because a network has too many addresses to give each one a quota.
@@ -291,7 +294,7 @@ class ClientQuotas:
 
 
 def _levels(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, tuple[str | None, str | None]]]:
-    """Yield the entities whose quotas apply to a client, most specific first, each with the clients that share it."""
+    """Yield the entities whose quotas apply to a client, most specific first, and the clients that share each quota."""
     both = user, client_id
     yield ((CLIENT_ID, client_id), (USER, user)), both
     yield ((CLIENT_ID, None), (USER, user)), both
@@ -309,7 +312,7 @@ class Timed(Coroutine[Any, Any, ResultT]):
     def __init__(
         self, coroutine: Coroutine[Any, Any, ResultT], now: Callable[[], float], spend: Callable[[float], None]
     ) -> None:
-        """Each time the coroutine has run up to a wait, `spend` is called with the time at which this run began."""
+        """Whenever the coroutine pauses or ends, `spend` is called with the time at which it last began to run."""
         self._coroutine, self._now, self._spend = coroutine, now, spend
 
     def send(self, value: Any) -> Any:

@@ -19,7 +19,7 @@ CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
-"""The (type, name) pairs that a quota applies to, in the order of the types. The name None means the default."""
+"""The (type, name) pairs to which a quota applies, sorted by type. The name None means the default."""
 
 QuotaValues: TypeAlias = Mapping[str, float]
 """The quotas of an entity by their keys."""
@@ -39,7 +39,7 @@ A smaller value would only make the clients wait for days.
 
 _KEYS_OF_CLIENTS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
 _EPSILON: Final = 1e-6
-"""The maximum difference between a float and a whole number at which the float is accepted as whole, as in Kafka."""
+"""The largest difference from a whole number with which a float is accepted as that number, as in Kafka."""
 
 MAX_PAIRS: Final = 3
 """The largest number of (type, name) pairs in an entity: one each of user, client-id and ip."""
@@ -51,7 +51,7 @@ MAX_NAME_CHARACTERS: Final = 1000
 def quota_entity(pairs: Iterable[tuple[str, str | None]]) -> QuotaEntity:
     """Return the entity of these types and names. Raises a ValueError that says what is wrong.
 
-    An address is spelled as in Kafka. The name of a host is refused, because looking it up would take time.
+    An address is spelled as in Kafka. A host name is refused, because looking it up would take time.
     """
     pairs = list(islice(pairs, MAX_PAIRS + 1))
     if len(pairs) > MAX_PAIRS:
@@ -84,7 +84,7 @@ def spelled(kind: str, name: str | None) -> str | None:
 
 
 def check_quota(entity: QuotaEntity, key: str, value: float | None) -> None:
-    """Raise ValueError unless the entity may have the quota `key` with this value; None removes it."""
+    """Raise ValueError unless the entity may have the quota `key` with this value. The value None removes a quota."""
     keys = (CONNECTION_CREATION_RATE,) if entity[0][0] == IP else _KEYS_OF_CLIENTS
     if key not in keys:
         raise ValueError(f"{key[:50]!r} is not a quota of this entity. Use one of {', '.join(keys)}")

@@ -17,15 +17,15 @@ _LEAST_QUOTA: Final = sys.float_info.min
 
 
 def _wait_s(missing: float, quota: float) -> float:
-    """Return how many seconds a `quota` per second needs to make up for the amount `missing`."""
+    """Return in how many seconds a `quota` per second adds up to the amount `missing`."""
     return min(max(missing / max(quota, _LEAST_QUOTA), LEAST_S), MOST_S)
 
 
 class WindowedRate:
     """The sum of what was recorded in the last `windows` windows of `window_s` seconds.
 
-    Like Kafka's Rate, it divides the sum by the time of at least `windows` - 1 windows, so that an idle client may use
-    the quota of that time at once.
+    Like Kafka's Rate, the rate is the sum divided by the time of at least `windows - 1` windows. So an idle client may
+    use the quota of that time at once.
     """
 
     __slots__ = ("__weakref__", "_samples", "_total", "_window_s", "_windows")
@@ -70,9 +70,9 @@ class WindowedRate:
 
 
 class TokenBucket:
-    """Tokens that arrive at the quota's rate. As many are kept as arrive in `windows` * `window_s` seconds (KIP-599).
+    """Tokens that arrive at the quota's rate. At most those of `windows * window_s` seconds are kept (KIP-599).
 
-    Work is admitted while there are tokens, and may use more tokens than there are.
+    Work is admitted while there are tokens. It may use more tokens than there are.
     """
 
     __slots__ = ("__weakref__", "_at", "_burst_s", "_tokens")

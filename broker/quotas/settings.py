@@ -29,6 +29,6 @@ class QuotaSettings(Table):
     max_client_quotas: int = integer(
         10000,
         at_least(0),
-        doc="The maximum number of users, client ids, pairs of both, and addresses with quotas. A request for more"
-        " fails with POLICY_VIOLATION.",
+        doc="The maximum number of users, client ids, pairs of both, and addresses that have quotas. A request that"
+        " sets a quota for a further one fails with POLICY_VIOLATION.",
     )

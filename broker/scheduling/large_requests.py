@@ -1,9 +1,9 @@
 """Limit how many large requests are executed at a time, by means of slots (`max.concurrent.large.requests`).
 
 A large request is decoded, executed and answered while it holds a slot. It may keep the slot while it waits for the
-disk. It releases the slot while it waits for another client's transaction, which may take forever. At most as many
-requests as there are slots may wait in this way, because each is completely in memory; further requests are refused
-with CONCURRENT_TRANSACTIONS.
+disk. It releases the slot while it waits for another client's transaction, because this may take forever. At most as
+many requests as there are slots may wait in this way, because each is completely in memory. Further requests are
+refused with CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 
 
 class LargeRequests:
-    """The slots for large requests of one broker, granted in the order in which the requests wait for them."""
+    """The slots for large requests of one broker, granted in the order in which the requests began to wait."""
 
     def __init__(self, slots: int) -> None:
         self._free = asyncio.Semaphore(slots)

@@ -3,7 +3,7 @@
 A timeout means that a client sent nothing in time. If the process was not running for a while (a stopped process, a
 paused machine, a blocked event loop), requests that arrived in time may still be in the sockets, and the event loop
 runs due timers before it reads them. Therefore a due timer does not fire until the event loop has read all sockets
-once. If it fires late, requests may also still be on their way, so it waits somewhat longer.
+once. If the timer is late, requests may still be on their way to the sockets, so it waits somewhat longer.
 
 The process may also stand still while the sockets are read, or before the timer's action runs. Requests that arrive
 during this time are executed after the action. Therefore the action gets a time that was taken before the sockets were
@@ -32,9 +32,10 @@ AFTER_STANDSTILL_S: Final = 0.5
 """Seconds for which the timers wait after a standstill."""
 
 MOST_WAITS: Final = 3
-"""How many times a timer waits. A process that stands still again and again would otherwise never fire it.
+"""How many times a timer waits at most. Otherwise it would never fire in a process that often stands still.
 
-Waits of at most LATE_S do not count. They are the rests of earlier waits: event loops run timers slightly early.
+Waits of at most LATE_S do not count. They are the remainders of earlier waits, because event loops run timers slightly
+early.
 """
 
 
@@ -44,10 +45,10 @@ class PatientTimers:
     def __init__(self, logger: Any) -> None:
         self._logger = logger
         self._read_at = -math.inf
-        """The event loop time at which all sockets have been, or will have been, read after the last late timer."""
+        """The event loop time by which all sockets have been or will have been read after the last late timer."""
 
     def call_at(self, at: float, read_clock: Callable[[], TimeT], action: Callable[[TimeT], object]) -> PatientTimer:
-        """Call `action` when the running event loop's time has reached `at` and the sockets have been read since.
+        """Call `action` when the running event loop's time has reached `at` and the sockets have been read after that.
 
         `action` gets the time that `read_clock` returned before the sockets were read. All requests that had arrived by
         then have been executed.
@@ -57,8 +58,8 @@ class PatientTimers:
     def _wait_s(self, due: float, now: float) -> float:
         """Return the seconds that a timer that was due at `due` must still wait.
 
-        A timer waits once, however slow the event loop is: it waits again only after another standstill, and at most
-        MOST_WAITS times.
+        Even if the event loop is slow, a timer waits only once. It waits again only after another standstill, and at
+        most MOST_WAITS times.
         """
         if now < self._read_at:
             return self._read_at - now

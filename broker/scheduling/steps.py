@@ -1,4 +1,4 @@
-"""Run work in steps: generators that report how much work they have done, so that large work is divided into slices.
+"""Run work in steps: generators report how much work they have done, so that large work is divided into slices.
 
 A function that works in steps is a plain generator. It yields the units of work done since its last yield. One unit is
 about a microsecond, or one row of a response. The generator returns its result::
@@ -10,7 +10,7 @@ about a microsecond, or one row of a response. The generator returns its result:
             yield 10
         return rows
 
-Steps that need a result which is not available yet wait for its future: `piece = yield from waited(future)`.
+If steps need a result that is not available yet, they wait for its future: `piece = yield from waited(future)`.
 
 The caller that runs the steps decides where other work runs in between. The same code therefore runs like a plain call
 for a small request, and yields to the event loop for a large one. Slices are measured in units of work and never in
@@ -67,7 +67,7 @@ def distinct(keys: Iterable[KeyT]) -> Steps[dict[KeyT, None]]:
 def ordered(keys: Iterable[OrderedT]) -> Steps[Iterator[OrderedT]]:
     """Return an iterator over the distinct keys in ascending order.
 
-    Each key that the iterator returns takes one or two microseconds, so the caller must count it as work.
+    Each key that the iterator returns takes one or two microseconds, so the caller must count the keys as work.
     """
     remaining = iter(keys)
     runs: list[list[OrderedT]] = []
@@ -93,7 +93,7 @@ def waited(future: asyncio.Future[ResultT]) -> Steps[ResultT]:
 
 
 def run_slice(steps: Steps[ResultT]) -> Finished[ResultT] | None:
-    """Run steps for one slice or until they wait; return their result if they ended, else None."""
+    """Run steps for one slice, or until they wait or end. Return their result if they have ended, else None."""
     left = SLICE
     try:
         while left > 0:

@@ -1,9 +1,9 @@
 """Tell a peer why its TLS handshake has failed: send the alert that the TLS library has prepared (RFC 8446, section 6).
 
 After a failure, asyncio and uvloop close the connection without sending the alert. But before they wait for more bytes
-of a handshake, they send what is ready. After a failure, an `AlertingObject` therefore reports that it needs more
-bytes, and calls the function in `failed` with the error. That function ends the handshake. The alert shows clients at
-once that another attempt is useless.
+of a handshake, they send what is ready. An `AlertingObject` therefore reports a failure as a need for more bytes, and
+calls the function in `failed` with the error. That function ends the handshake. The alert shows clients at once that
+another attempt is useless.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ def is_address(host: str) -> bool:
 def spelled_as_in_kafka(host: str) -> str:
     """Return an address in the form that Java prints: 127.0.0.1, 0:0:0:0:0:0:0:1.
 
-    On a listener for all interfaces, the system reports an IPv4 client's address as a mapped IPv6 address. The IPv4
-    address is returned.
+    On a listener for all interfaces, the system reports an IPv4 client's address as a mapped IPv6 address. For such an
+    address, the IPv4 address is returned.
     """
     address = _parsed(host)
     if isinstance(address, str):
@@ -34,7 +34,7 @@ def spelled_as_in_kafka(host: str) -> str:
 
 
 def network_of(host: str) -> str:
-    """Return the name under which limits count a client: the /64 network of an IPv6 address, any other address itself.
+    """Return the name under which limits count a client: the /64 network of an IPv6 address, or any other address.
 
     `2001:db8:0:0:1:2:3:4` is counted as `2001:db8::/64`, and `::ffff:192.0.2.1` as `192.0.2.1`.
     """

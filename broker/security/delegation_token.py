@@ -1,7 +1,7 @@
 """Define delegation tokens (KIP-48), what clients may do with them, and when they expire. All functions are pure.
 
 Kafka's rules: the owner, the requester and the renewers of a token may see it; only the owner and the renewers may
-renew it or let it expire. The token itself holds no secret. Times are in ms since the epoch.
+renew it or let it expire. A `DelegationToken` does not contain the token's secret. Times are in ms since the epoch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DelegationToken:
         return principal == self.owner or principal in self.renewers
 
     def concerns_any(self, principals: Collection[Principal]) -> bool:
-        """Return whether one of the principals is the owner, the requester or a renewer. These may see the token."""
+        """Return whether one of the principals is the owner, the requester or a renewer, and so may see the token."""
         return any(principal in principals for principal in (self.owner, self.requester, *self.renewers))
 
     def expiring_at(self, timestamp: int) -> DelegationToken:
@@ -56,7 +56,7 @@ def issued(
     max_lifetime_ms: int,
     expiry_time_ms: int,
 ) -> DelegationToken:
-    """Return a new token that expires after `expiry_time_ms`, and can be renewed up to `max_lifetime_ms`."""
+    """Return a new token that expires after `expiry_time_ms` and can be renewed until it is `max_lifetime_ms` old."""
     last = min(now_ms + max_lifetime_ms, INT64_MAX)
     return DelegationToken(token_id, owner, requester, renewers, now_ms, min(now_ms + expiry_time_ms, last), last)
 

@@ -40,6 +40,6 @@ class DelegationTokenSettings(Table):
         INT32_MAX,
         at_least(0),
         doc="The maximum number of delegation tokens of one owner. A request to create more fails with"
-        " POLICY_VIOLATION. The default is no limit, as in Kafka, so that one owner can use up"
-        " delegation.token.max.tokens. Not a setting of Kafka.",
+        " POLICY_VIOLATION. The default is no limit, as in Kafka, so one owner can use up delegation.token.max.tokens."
+        " Not a setting of Kafka.",
     )

@@ -1,4 +1,4 @@
-"""Log clients in with SASL: which requests a connection may send before its login, and who its client is afterwards.
+"""Log clients in with SASL: check which requests may be sent before a login, and find out who the client is.
 
 The rules are Apache Kafka's:
 
@@ -50,8 +50,8 @@ class LoginRefused(Exception):
 class LoginNotChecked(LoginRefused):
     """A login that was not checked, because too many others wait for their checks.
 
-    The connection is closed without a response. Clients consider a refusal final, but connect again if the connection
-    was closed.
+    The connection is closed without a response, because clients consider a refusal final, but connect again after their
+    connection was closed.
     """
 
 
@@ -82,8 +82,9 @@ class Mechanism(Protocol):
 class LoginRules:
     """The rules for the logins of one listener.
 
-    `mechanisms` has, for each enabled mechanism, a function that makes its exchange for a client address. `session_ms`
-    is the longest session, or 0 for no limit. `failure_delay_s` is the delay before the response to a refused login.
+    For each enabled mechanism, `mechanisms` has a function that takes a client address and returns an exchange.
+    `session_ms` is the longest session, or 0 for no limit. `failure_delay_s` is the delay before the response to a
+    refused login.
     """
 
     mechanisms: Mapping[str, Callable[[str], Mechanism]]
@@ -120,7 +121,7 @@ class Login:
         self.mechanism = ""
         """The name of the chosen mechanism."""
         self.admits_until = -math.inf
-        """Until this time, every request is admitted. Afterwards, `problem` decides about each request."""
+        """Until this time, every request is admitted. Afterwards, `problem` decides whether a request is admitted."""
         self.takes_bare_messages = False
         """Whether the next frame is a message of the mechanism without a request header."""
         self._owner, self._now = owner, now
@@ -135,7 +136,7 @@ class Login:
         return self.admits_until - self._now()
 
     def problem(self, api_key: int, api_version: int) -> str | None:
-        """Return why a request with this key and version may not be sent now, or None if it may."""
+        """Return why a request with this key and version is not admitted now, or None if it is admitted."""
         if self._is_over:
             return "a request arrived after a login that was refused"
         if self._exchange is not None:
@@ -186,8 +187,8 @@ class Login:
     async def answer(self, message: Buffer) -> tuple[bytes, int]:
         """Take a message of the mechanism; return the broker's next message and the length of the session in ms.
 
-        The length is 0 if the session has no limit, and while the exchange is incomplete. Raises LoginRefused, after
-        the delay for failures, and KafkaError ILLEGAL_SASL_STATE if no mechanism was chosen.
+        The length is 0 if the session has no limit or the exchange is incomplete. Raises LoginRefused, after the delay
+        for failures. Raises KafkaError ILLEGAL_SASL_STATE if no mechanism was chosen.
         """
         if self._exchange is None:
             raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "Choose a mechanism with SaslHandshake first.")

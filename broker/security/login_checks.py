@@ -1,15 +1,15 @@
-"""`LoginChecks`: in which order passwords and tokens are checked, and how many logins may wait for their checks.
+"""`LoginChecks` decides in which order passwords and tokens are checked, and how many logins may wait for this.
 
 Comparing a password with its salted hash deliberately takes milliseconds of a core, whether it is right or wrong.
 Verifying a large token takes as long. So the broker runs one check at a time, and a client that sends many passwords or
 tokens must not delay the logins of others:
 
-* Client addresses take turns, and the checks of one address run in the order of their arrival. A login of an address
+* Client addresses take turns, and the checks of one address run in the order of their arrival. A login from an address
   without other logins waits for at most one check of each other address. The addresses of an IPv6 network count as one
   (`client_host.network_of`).
 * The number of checks that wait is limited, for each address and in total. A login beyond a limit is not checked
-  (`LoginNotChecked`). If too many wait in total, a login of an address without waiting logins takes the place of the
-  last login of the address that has the most.
+  (`LoginNotChecked`). If too many logins wait in total, a login from an address without waiting logins takes the place
+  of the last login from the address that has the most waiting logins.
 * A check whose client has disconnected does not run.
 
 A password that was recently found to be right needs no hashing (`RememberedPasswords`), so its login neither waits nor

@@ -110,7 +110,8 @@ class ListenerLogins:
             from .token_keys import KeysError, TokenKeys
         except ImportError:
             raise ConfigError(
-                "sasl.enabled.mechanisms", "OAUTHBEARER needs an extra: pip install 'oncelog[security]'"
+                "sasl.enabled.mechanisms",
+                "OAUTHBEARER needs packages that are not installed: pip install 'oncelog[security]'",
             ) from None
         refresh_s = get("sasl.oauthbearer.jwks.endpoint.refresh.ms") / 1000
         self._keys = TokenKeys(get(_KEYS), refresh_s, threads, log)

@@ -1,7 +1,7 @@
 """SASL OAUTHBEARER (RFC 7628, KIP-255, KIP-768): clients log in with a signed token (JWT) of an identity provider.
 
-A token is accepted if one of the provider's keys has signed it, if it has not expired, and if issuer and audience are
-the expected ones. Unlike Apache Kafka's default, an unsigned token is never accepted.
+A token is accepted if one of the provider's keys has signed it, if it has not expired, and if its issuer and audience
+are the expected ones. Unlike Apache Kafka's default, an unsigned token is never accepted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_LIFETIME_MS: Final = 10 * 365 * 24 * 3_600_000
 """The longest session of a token: ten years."""
 
 CHECKED_AT_ONCE_BYTES: Final = 8192
-"""The largest message that is checked on the event loop. The time grows with the size: 48 KB take 3 to 5 ms."""
+"""The largest message in bytes that is checked on the event loop. A check of 48 KB takes 3 to 5 ms."""
 
 _MESSAGE: Final = re.compile(rb"[ny],(?:a=([^,]*))?,\x01((?:[A-Za-z]+=[\x20-\x7e\r\n\t]*\x01)*)\x01", re.DOTALL)
 _TOKEN: Final = re.compile(rb"[Bb]earer +([A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+) *")

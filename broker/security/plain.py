@@ -1,6 +1,6 @@
-"""SASL PLAIN (RFC 4616): the client sends its name and password, which only a TLS listener protects.
+"""SASL PLAIN (RFC 4616): the client sends its name and password, which are protected only on a TLS listener.
 
-The users are those of Kafka's JAAS line, whose options `user_<name>="<password>"` contain the passwords, and those of a
+There are two sources of users: Kafka's JAAS line, whose options `user_<name>="<password>"` contain the passwords, and a
 file with a name and a salted hash per line, `alice:SCRAM-SHA-512$4096:...`. The file is read again when it changes.
 """
 
@@ -24,7 +24,7 @@ class PlainUsers(Protocol):
     """Users and their passwords. The methods block, and may raise OSError and ValueError."""
 
     def recalls(self, name: str, password: str) -> bool:
-        """Return whether the password is already known to be right. It is not hashed: that would take milliseconds."""
+        """Return whether the password is known to be right. This does not hash it, because that takes milliseconds."""
 
     def verify(self, name: str, password: str) -> bool:
         """Return whether the user exists and has this password."""
@@ -56,7 +56,7 @@ class AllUsers:
         self._sources = sources
 
     def recalls(self, name: str, password: str) -> bool:
-        """Return whether a source knows without hashing that the password is right."""
+        """Return whether a source knows the password to be right, without hashing it."""
         return any(source.recalls(name, password) for source in self._sources)
 
     def verify(self, name: str, password: str) -> bool:

@@ -24,7 +24,7 @@ from .login import LoginRefused, Proof
 
 
 class ScramUsers(Protocol):
-    """The credentials of the cluster's metadata, as logins need them."""
+    """The part of the cluster's metadata that logins use: the SCRAM credentials."""
 
     def scram_credential(self, user: str, mechanism: str) -> ScramCredential | None:
         """Return a user's credential for a SCRAM mechanism, or None."""
@@ -34,7 +34,7 @@ class ScramUsers(Protocol):
 
 
 class TokenLogins(Protocol):
-    """Delegation tokens, as logins need them."""
+    """The part of the manager of delegation tokens that logins use."""
 
     async def credential(self, token_id: str, mechanism: ScramMechanism) -> ScramCredential | None:
         """Return the credential of a token; None for a token that does not exist or has expired."""
@@ -95,7 +95,7 @@ class ScramExchange:
         return proof
 
     def _kind(self, user: ScramUser) -> str:
-        """Return, in words, what the client has named: a user or a token.
+        """Return words that say whether the client has sent the name of a user or the id of a token.
 
         This is for the broker's log only: a response must not reveal which tokens exist.
         """

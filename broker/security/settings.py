@@ -22,7 +22,7 @@ CLIENT_AUTH: Final = ("none", "requested", "required")
 class ListenerSettings:
     """The settings of one listener.
 
-    `own` has the values that are set for this listener alone. `common` returns the value that a setting has for all
+    `own` contains the values that are set for this listener alone. `common` returns a setting's value for all
     listeners.
     """
 
@@ -55,7 +55,7 @@ class SecuritySettings(Table):
         "PEM",
         choices=STORE_TYPES,
         doc="The format of the file with the broker's private key and certificate chain. PKCS12 and JKS"
-        " accept files of both formats: the broker recognises which of them a file has. Kafka's default is JKS.",
+        " accept files of both formats: the broker recognises the format of a file. Kafka's default is JKS.",
         per_listener=True,
     )
     ssl_keystore_location: str = text(
@@ -82,7 +82,7 @@ class SecuritySettings(Table):
         "PEM",
         choices=STORE_TYPES,
         doc="The format of the file with the trusted certificates. PKCS12 and JKS accept files of both"
-        " formats: the broker recognises which of them a file has. Kafka's default is JKS.",
+        " formats: the broker recognises the format of a file. Kafka's default is JKS.",
         per_listener=True,
     )
     ssl_truststore_location: str = text(
@@ -110,7 +110,7 @@ class SecuritySettings(Table):
         _problem_of_rules,
         doc="How the subject of a client's certificate becomes the name of its principal (KIP-371): rules of the form"
         " RULE:pattern/replacement/, with L or U at the end for lower or upper case, separated by commas. The first"
-        " whose pattern matches the whole subject applies. DEFAULT: the whole subject. If no rule matches, the"
+        " rule whose pattern matches the whole subject applies. DEFAULT: the whole subject. If no rule matches, the"
         " connection is closed.",
         per_listener=True,
     )
@@ -124,7 +124,7 @@ class SecuritySettings(Table):
         [],
         doc="The cipher suites that the broker accepts, by their standard names or OpenSSL's. Empty: OpenSSL's"
         " defaults. A list without a suite of TLS 1.3 excludes that version. Python offers the suites of TLS 1.3 only"
-        " together, so a list names all of them or none.",
+        " together, so a list must name all of them or none.",
         per_listener=True,
     )
     ssl_reload_interval_ms: int = integer(
@@ -135,8 +135,8 @@ class SecuritySettings(Table):
     connection_authentication_timeout_ms: int = integer(
         30000,
         at_least(1),
-        doc="The time in ms that a client has to complete the TLS handshake, and then again to log in with SASL. After"
-        " that time the connection is closed.",
+        doc="The longest time in ms that the TLS handshake of a connection may take, and also the SASL login that"
+        " follows. A connection that takes longer is closed.",
     )
     connection_failed_authentication_delay_ms: int = integer(
         100,
@@ -161,7 +161,7 @@ class SecuritySettings(Table):
     sasl_oauthbearer_jwks_endpoint_url: str = text(
         "",
         _key_set,
-        doc="The address of the identity provider's public keys for OAUTHBEARER, a JSON Web Key Set: https://..., or"
+        doc="The address of the identity provider's public keys (a JSON Web Key Set) for OAUTHBEARER: https://..., or"
         " file:///... for a file.",
         per_listener=True,
     )
@@ -174,7 +174,7 @@ class SecuritySettings(Table):
     sasl_oauthbearer_expected_audience: list[str] = text_list(
         [],
         doc="The audiences (claim aud), of which a token must have at least one. Empty: any. Set it if the identity"
-        " provider also issues tokens for other services, because they could use them here.",
+        " provider also issues tokens for other services, because those tokens would be accepted here.",
         per_listener=True,
     )
     sasl_oauthbearer_clock_skew_seconds: int = integer(
@@ -198,8 +198,8 @@ class SecuritySettings(Table):
         1000,
         at_least(1),
         doc="The maximum number of logins that wait until their password is compared with its salted hash (PLAIN), or"
-        " their large token is verified (OAUTHBEARER). Connections with further logins are closed. A password that was"
-        " recently found to be right does not wait. Not a setting of Kafka.",
+        " their large token is verified (OAUTHBEARER). Connections with further logins are closed. A login whose"
+        " password was recently found to be right does not wait. Not a setting of Kafka.",
     )
     sasl_server_max_waiting_logins_per_ip: int = integer(
         200,
@@ -214,8 +214,9 @@ class SecuritySettings(Table):
         " further users are refused with POLICY_VIOLATION.",
     )
     plain_sasl_jaas_config: str = password(
-        doc="The users of PLAIN as a login module of Java: PlainLoginModule required user_NAME=PASSWORD ... ; where"
-        " each password is in quotation marks. Kafka has it only with the prefix listener.name.<listener>.",
+        doc="The users of PLAIN, in the form of a Java login module: PlainLoginModule required user_NAME=PASSWORD ..."
+        " ; where each password is in quotation marks. Kafka has this setting only with the prefix"
+        " listener.name.<listener>.",
         per_listener=True,
     )
     plain_users_location: str = text(

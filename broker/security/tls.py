@@ -1,7 +1,7 @@
 """Make the TLS context of a listener from its `ssl.*` settings.
 
-A context is never changed: when a file changes, a new context takes the place of the old one for later handshakes.
-TLS 1.2 and 1.3 are supported, without compression and renegotiation.
+A context is never changed: when a file changes, a new context takes the place of the old one for later handshakes. TLS
+1.2 and 1.3 are supported, but neither compression nor renegotiation.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class ListenerTls:
         return context
 
     def _new_context(self) -> ssl.SSLContext:
-        """Return a context without a key. Raises ConfigError if versions and suites contradict each other."""
+        """Return a context without a key. Raises ConfigError if the TLS versions contradict the cipher suites."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.sslobject_class = AlertingObject
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_NO_COMPRESSION

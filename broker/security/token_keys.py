@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from jwt import PyJWK
 
 FETCH_S: Final = 10.0
-"""The maximum time in seconds for receiving the body, and for receiving each part of the headers.
+"""The maximum time in seconds for receiving the body, and also for receiving each part of the headers.
 
 A fetch that has not ended after twice this time has failed.
 """
@@ -49,7 +49,7 @@ ALGORITHMS: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
-"""The algorithms of signatures. All use public keys, so that a published key cannot sign a token."""
+"""The algorithms of signatures. All of them use key pairs, so nobody can sign a token with a published key."""
 
 
 class KeysError(Exception):
@@ -170,7 +170,7 @@ def parse_keys(content: bytes) -> Mapping[str | None, PyJWK]:
         rows = json.loads(content)["keys"]
         rows = [row for row in rows if row.get("kty") != "oct" and row.get("use", "sig") == "sig"][:MAX_KEYS]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise KeysError("the address has no JSON Web Key Set, which is an object with a list `keys`") from error
+        raise KeysError("the address contains no JSON Web Key Set (an object with a list `keys`)") from error
     keys: dict[str | None, PyJWK] = {}
     for row in rows:
         try:

@@ -5,8 +5,8 @@ synced, and handles errors.
 
 When the event loop needs a descriptor and every open file would have to be synced before it is closed, the loop opens a
 descriptor beyond the pool's capacity. The pool is then crowded: a request that writes to many files waits between two
-writes until the flush threads have synced enough files. The threads begin earlier, when few files are left that can be
-closed at once.
+writes until the flush threads have synced enough files. The threads begin to sync files before that, when few files are
+left that can be closed at once.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Final, Protocol
 from .ports import Lane, Threads
 
 SYNCED_AT_ONCE: Final = 16
-"""The maximum number of files given to the flush threads at a time, so that other flushes need not wait long."""
+"""The maximum number of files that the flush threads get at a time, so that other flushes need not wait long."""
 
 
 class Crowding:
-    """Whether a pool has more files open than its capacity, with a future for the end of this state.
+    """Whether a pool has more files open than its capacity, and a future that is done when this is over.
 
-    `end` is a future that is done when the crowding is over, or None while the pool is not crowded. A request that
-    appends to many logs checks `end` between two logs, and awaits it unless it is None.
+    `end` is this future, or None while the pool is not crowded. A request that appends to many logs checks `end`
+    between two logs, and awaits it unless it is None.
     """
 
     __slots__ = ("end",)
@@ -77,7 +77,7 @@ class DescriptorRelief:
         return False
 
     def begin(self) -> None:
-        """Begin to sync files, until enough of them can be closed. Do nothing if this is already in progress."""
+        """Start syncing files until enough of them can be closed. Do nothing if this is already in progress."""
         unsynced = self._pool.unsynced()
         if not (unsynced or self._syncs):
             return

@@ -1,8 +1,8 @@
 """Divide the process's file descriptors between data files and connections.
 
 The broker raises its limit of open files at start. This module computes how many descriptors the data files may use,
-and how many connections may be open at the same time. A call that fails because no descriptor is free is not a failure
-of the disk: `OUT_OF_DESCRIPTORS` lists these errors, as `NO_SPACE` lists the errors of a full disk.
+and how many connections may be open at the same time. If a call fails because no descriptor is free, the disk has not
+failed: `OUT_OF_DESCRIPTORS` lists the errors of such calls, as `NO_SPACE` lists the errors of a full disk.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def raise_limit() -> int:
 
 
 def open_files(setting: int) -> int:
-    """Return the maximum number of open data files: `setting` (-1: 16,384), at most half of the process's limit."""
+    """Return the maximum number of open data files: `setting` (-1: 16,384), or half of the process's limit if lower."""
     wanted = LARGEST_DEFAULT if setting < 0 else setting
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return wanted if limit == resource.RLIM_INFINITY else max(min(wanted, limit // 2), _FEWEST_FILES)
 
 
 def connections(setting: int) -> int | None:
-    """Return how many connections may be open besides the data files, at least 1, or None if there is no limit."""
+    """Return how many connections may be open besides the data files (at least 1), or None if there is no limit."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if limit == resource.RLIM_INFINITY else max(limit - open_files(setting) - BESIDE, 1)

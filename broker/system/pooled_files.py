@@ -9,19 +9,19 @@ Rules:
   and renaming are done under the lock, so that a name always means the same file. Reads, writes, syncs and unlinks run
   outside of the lock.
 * A file with unsynced bytes is synced before its descriptor is closed. Linux reports a failed writeback to every
-  descriptor that was open at the time. A descriptor that is opened later learns of the failure only if no other
-  descriptor has, and only if the inode was not dropped from memory in between (see errseq in the kernel's
+  descriptor that was open at the time. A descriptor that is opened later reports the failure only if no other
+  descriptor has reported it and the inode was not dropped from memory in between (see errseq in the kernel's
   documentation). A later fdatasync on another descriptor could therefore succeed although bytes were lost. Files
   without unsynced bytes are closed first.
-* If that sync fails, the error belongs to the file: every later write or sync of the file raises the error, so that its
-  log fails and no other log does. The sync is never tried again. A sync that finds no disk space is the exception: the
-  next fdatasync raises the error once, and the log writes its bytes again (`LogFiles.take_back`).
+* If that sync fails, the error belongs to the file: every later write or sync of the file raises the error, so that
+  only the file's log fails. The sync is never tried again. If a sync finds no disk space, however, only the next
+  fdatasync raises the error, and the log writes its bytes again (`LogFiles.take_back`).
 * `rename` through this file system also updates the handles of a renamed file, or of the files directly in a renamed
   directory. A file that is unlinked or replaced keeps an open descriptor until the file is closed. If its descriptor
   was already closed, a read raises FileNotFoundError; another file with that name is never opened instead.
 * If the system has no descriptor left (EMFILE, ENFILE), the pool closes one of its descriptors and tries once more.
-* Small files that are overwritten again and again (`overwrite`) also keep a descriptor, if they are few. They are never
-  synced, so their descriptors are closed like those of files without unsynced bytes.
+* A few small files that are overwritten again and again (`overwrite`) also keep a descriptor. They are never synced, so
+  their descriptors are closed like those of files without unsynced bytes.
 
 If every descriptor is in use by a running call or belongs to a removed file, the pool opens one more than `capacity`
 instead of waiting.
@@ -48,17 +48,19 @@ _SYNCED_AT_ONCE: Final = 8
 """The number of files that are synced together when no descriptor can be closed without a sync."""
 
 _OVERWRITTEN: Final = 64
-"""How many of the files that were overwritten last are remembered. A file that is overwritten again while it is
-remembered keeps a descriptor."""
+"""How many of the most recently overwritten files are remembered.
+
+A file that is overwritten again while it is remembered keeps a descriptor.
+"""
 
 
 class PooledFile:
     """A `File` whose descriptor the pool may close between two calls.
 
-    `order` is the pool's list that contains the file while it has a descriptor. `pins` counts the running calls.
-    `written` counts the beginnings and ends of writes. `synced` is the value of `written` when the latest successful
-    sync began, -1 before the first sync. `pool_sync` is locked while the pool syncs the file. All attributes are
-    changed under the pool's lock. `is_unsynced`: the file is never synced, so its bytes need no sync before its
+    `order` is the list of the pool that contains the file while the file has a descriptor. `pins` counts the running
+    calls. `written` counts the beginnings and ends of writes. `synced` is the value of `written` when the latest
+    successful sync began, -1 before the first sync. `pool_sync` is locked while the pool syncs the file. All attributes
+    are changed under the pool's lock. `is_unsynced`: the file is never synced, so its bytes need no sync before its
     descriptor is closed. `is_shared`: the file has had another handle, whose writes `written` does not count.
     """
 
@@ -332,7 +334,7 @@ class DescriptorPool:
         """Sync the least recently used file with unsynced bytes; return False if there is none or all are in use.
 
         The next write or sync of the file raises the error of a failed sync. If more than `capacity` descriptors are
-        open, a descriptor is closed too.
+        open, also close a descriptor.
         """
         with self.lock:
             file = next((file for file in self.dirty if not file.pins), None)
@@ -356,7 +358,7 @@ class DescriptorPool:
         return True
 
     def _ask_for_relief(self) -> bool:
-        """If the caller is on the event loop and the pool has `relief`, let threads sync. Return whether they do."""
+        """If the pool has `relief` and the caller is on the event loop, let threads sync; return whether they do."""
         relief = self.relief
         if relief is None or not relief.is_here:
             return False
@@ -388,7 +390,7 @@ class DescriptorPool:
         return call(*args, **kwargs)
 
     def close(self, file: PooledFile) -> None:
-        """Close `file` permanently; its descriptor is closed at the end of the last running call."""
+        """Close `file` permanently. Its descriptor is closed when the last running call on the file ends."""
         with self.lock:
             if file.closed:
                 return
@@ -462,7 +464,7 @@ class DescriptorPool:
 
 
 class PooledFileSystem:
-    """A `FileSystem` over `fs` whose files use about `capacity` descriptors at most.
+    """A `FileSystem` on top of `fs` whose files use at most about `capacity` descriptors.
 
     `new_lock` creates the locks that guard the bookkeeping, because calls come from any thread.
     """
@@ -480,7 +482,7 @@ class PooledFileSystem:
         self._overwritten: OrderedDict[str, PooledFile | None] = OrderedDict()
 
     def relieve_with(self, threads: Threads) -> None:
-        """Let `threads` instead of the running event loop sync the files whose descriptors must be freed."""
+        """Let `threads` sync the files whose descriptors must be freed, so that the running event loop need not."""
         self.pool.relief = DescriptorRelief(self.pool, threads, self.crowding)
 
     def open(self, path: str, *, create: bool = False) -> PooledFile:
@@ -504,7 +506,7 @@ class PooledFileSystem:
         self.pool.retried(self._fs.overwrite, path, content)
 
     def _often_overwritten(self, path: str) -> PooledFile | None:
-        """Return the file at `path`, opened, if it was overwritten recently, else None. Raises OSError."""
+        """If the file at `path` was overwritten recently, open and return it; otherwise return None. Raises OSError."""
         known = self._overwritten
         oldest = None
         with self.pool.lock:
@@ -537,7 +539,7 @@ class PooledFileSystem:
             file.close()
 
     def _forget_overwritten(self, path: str) -> list[PooledFile]:
-        """Forget the file at `path`, or those below it; return those that are open. Called under the lock."""
+        """Forget the overwritten files at or below `path`. Return those that are open. Called under the lock."""
         known = self._overwritten
         below = f"{path}/"
         files = [known.pop(name) for name in list(known) if name == path or name.startswith(below)]

@@ -38,7 +38,7 @@ class File(Protocol):
     """An open file; the object stays usable when the file is renamed or removed."""
 
     def write_at(self, pieces: Sequence[Buffer], position: int) -> None:
-        """Write all pieces in sequence at byte `position`. After an OSError, some of the bytes may be written."""
+        """Write all pieces in sequence at byte `position`. If this raises OSError, some bytes may have been written."""
 
     def read_at(self, size: int, position: int) -> bytes:
         """Return `size` bytes from `position` on; return fewer only at the end of the file."""
@@ -63,7 +63,7 @@ class FileLock(Protocol):
         """Release the lock."""
 
     def in_place(self) -> bool:
-        """Return whether the locked directory is still at its path, neither removed nor replaced by another."""
+        """Return whether the locked directory is still at its path and was neither removed nor replaced."""
 
 
 class FileSystem(Protocol):
@@ -85,7 +85,7 @@ class FileSystem(Protocol):
         """Close the files in `directory` that `overwrite` has kept open."""
 
     def exists(self, path: str) -> bool:
-        """Return whether a file, a directory or a symbolic link is at `path`; raise OSError if that is unknown."""
+        """Return whether there is a file, directory or symbolic link at `path`; raise OSError if this is unknown."""
 
     def is_directory(self, path: str) -> bool:
         """Return whether `path` is a directory; a symbolic link to a directory does not count."""
@@ -121,8 +121,8 @@ class FileSystem(Protocol):
     def lock(self, directory: str, name: str) -> FileLock | None:
         """Lock `directory` and its file `name` exclusively; return None while another process holds a lock on either.
 
-        The file is created if it is missing. Because the directory is locked too, removing the file admits no other
-        process.
+        The file is created if it is missing. The directory is locked too, so that removing the file does not let
+        another process in.
         """
 
     def boot_id(self) -> str:
@@ -158,9 +158,9 @@ class Lane(Enum):
     """Flushes appended records to disk, for several logs at a time, in no particular order."""
 
     REWRITE = "rewrite"
-    """Writes records again that a sync without disk space may have dropped, for one log at a time.
+    """Repeats writes whose bytes may be lost because a sync found no disk space, for one log at a time.
 
-    This takes much Python code for each batch, so that several threads at a time would delay the event loop.
+    This executes much Python code for each batch, so several threads at a time would delay the event loop.
     """
 
     HOUSEKEEPING = "housekeeping"
@@ -197,14 +197,14 @@ class Threads(Protocol):
       With more than one thread, jobs overlap and end in any order. Jobs of different lanes have no order at all.
     * The event loop continues meanwhile. A job and the event loop may share only data that a `lock` guards or that does
       not change.
-    * A job runs to its end even if its future is cancelled, unless the process ends. Then the job may stop between any
-      two file operations.
+    * A job runs to its end even if its future is cancelled. Only if the process ends, the job may stop between any two
+      file operations.
     """
 
     def run(self, lane: Lane, job: Callable[[], T]) -> asyncio.Future[T]:
-        """Run `job` in a thread of `lane`; return a future of its result or exception.
+        """Run `job` in a thread of `lane`; return a future that gets the job's result or exception.
 
-        Called on the event loop's thread; the result is set on the running loop. Cancelling the future does not stop
+        Called on the event loop's thread. The future belongs to the running loop. Cancelling the future does not stop
         the job.
         """
 

@@ -16,7 +16,7 @@ TOLERATED_JUMP_MS: Final = 60_000
 
 
 class SettledClock:
-    """The wall clock of `clock`, without a jump ahead that was first seen less than `settle_ms` ago.
+    """The wall clock of `clock`. A jump ahead that was first seen less than `settle_ms` ago is not counted.
 
     Each reader keeps an instance of its own. An instance sees jumps only when it is read, so it should be read at least
     once every `settle_ms`. If the clock is already wrong when the broker starts, its time is used.
@@ -31,7 +31,7 @@ class SettledClock:
         self._wall_ms = clock.now_ms()
         self._monotonic = clock.monotonic()
         self._jump: tuple[int, float] | None = None
-        """How far the wall clock is ahead, in ms, and since when, in seconds of the monotonic clock."""
+        """By how many ms the wall clock is ahead, and since when, in seconds of the monotonic clock."""
 
     def now_ms(self) -> int:
         """Return the time in ms since the epoch. During a jump ahead, this is the time without the jump."""

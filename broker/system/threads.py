@@ -1,7 +1,7 @@
 """Implement `Threads`: each lane has a limited number of threads, which are started when they are needed.
 
 A job wakes only the thread that runs it. If the idle threads of a lane waited for one shared queue, each job would wake
-two of them, and the second one would find the queue empty. Small jobs would take a third more processor time.
+two of them, and the second one would find the queue empty. Small jobs would then take a third more processor time.
 
 The threads are daemons, so that a disk that never responds does not keep the process from ending.
 """
@@ -70,7 +70,7 @@ class RealThreads(Threads):
 
 
 class _Jobs:
-    """The jobs that wait for a thread, in order, and the threads that wait for a job. There are never both."""
+    """The jobs that wait for a thread, in order, or the threads that wait for a job; never both at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -114,7 +114,7 @@ class _Lane:
         self._start_thread(loop)
 
     def _start_thread(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start another thread if all are busy and the lane may have one more."""
+        """Start another thread if all threads are busy and the lane may have one more."""
         if self._threads >= min(self._unfinished, self._size):
             return
         try:

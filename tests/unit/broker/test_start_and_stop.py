@@ -195,7 +195,7 @@ async def test_first_start_on_a_full_disk_says_that_the_broker_has_to_be_started
     fs = FaultyFileSystem()
     fs.capacity = capacity
     broker = BrokerNode("/data", fs=fs, logging_level="error")
-    with pytest.raises(BrokerStartError, match=r"is full .*The broker has not started. Correct this, then"):
+    with pytest.raises(BrokerStartError, match=r"is full .*The broker has not started. Correct the cause, then"):
         await broker.start()
     fs.capacity = None
     broker = BrokerNode("/data", fs=fs, logging_level="error")
