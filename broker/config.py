@@ -970,7 +970,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         """Raise ConfigError if the setting `lower` has a higher value than the setting `upper`."""
         least, most = self.get(lower), self.get(upper)
         if least > most:
-            problem = f"{least} is more than {upper} = {most}. Lower one or raise the other"
+            problem = f"{least} is more than {upper} = {most}. Lower the former or raise the latter"
             raise ConfigError(lower, problem, upper)
 
     def _check_metrics(self) -> list[ListenerConfig]:
@@ -990,7 +990,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         return [metrics]
 
     def _check_overrides(self, listeners: Sequence[ListenerConfig]) -> None:
-        """Raise ConfigError if a `listener.name.` setting names no listener, or one that does not use the setting."""
+        """Raise ConfigError if a `listener.name.` setting names no listener, or a listener that does not use it."""
         owners = {_prefix(listener.name) + name: listener for listener in listeners for name in self.rows}
         for name in self.overrides:
             if name not in owners:

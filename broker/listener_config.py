@@ -119,7 +119,8 @@ def problem_of_map(items: Iterable[str]) -> str | None:
         name, colon, protocol = item.partition(":")
         if not name or not colon or protocol.strip().upper() not in _DEFAULT_MAP:
             return (
-                f"has the item {item!r}, which is not NAME:PROTOCOL. Use one of the protocols {', '.join(_DEFAULT_MAP)}"
+                f"has the invalid item {item!r}. Write it as NAME:PROTOCOL, with one of the protocols"
+                f" {', '.join(_DEFAULT_MAP)}"
             )
     return None
 

@@ -228,7 +228,7 @@ class BrokerNode:
         return [ServedApi(api.key, api.announced_from, api.versions.high) for api in self.dispatcher.apis()]
 
     def leader(self, connection: ConnectionInfo, topic: str, index: int) -> tuple[int, str, int]:
-        """Return (node id, host, port) of a partition's leader; host and port are those that the client should use."""
+        """Return (node id, host, port) of a partition's leader, with the host and port that the client should use."""
         assert self.metadata.topic(topic) is not None, (topic, index)
         # The metadata has only one broker so far, which leads every partition.
         return (self.metadata.node_id, *self._endpoint(connection))
@@ -475,7 +475,7 @@ class BrokerNode:
     async def stop(self) -> None:
         """Stop the broker's parts in order.
 
-        Afterwards, all acknowledged data is on disk. If the stop was clean, all other written data is on disk, too.
+        Afterwards, all acknowledged data is on disk. If the stop was clean, all other written data is also on disk.
         """
         if not self._running:
             if self._temporary is not None:

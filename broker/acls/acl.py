@@ -1,4 +1,4 @@
-"""Define an access rule, `Acl`, and a filter of rules, `AclFilter`. Their numbers are those of the Kafka protocol."""
+"""Define an access rule, `Acl`, and a filter of rules, `AclFilter`, with the numbers of the Kafka protocol."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class AclIndex:
         return acl in self._acls
 
     def add(self, acls: Iterable[Acl]) -> None:
-        """Add rules; those that exist already are ignored."""
+        """Add rules. Rules that the set already contains are ignored."""
         for acl in acls:
             if acl in self._acls:
                 continue
@@ -69,7 +69,7 @@ class AclIndex:
         self.version += 1
 
     def remove(self, acls: Iterable[Acl]) -> None:
-        """Remove rules; those that do not exist are ignored."""
+        """Remove rules. Rules that the set does not contain are ignored."""
         for acl in acls:
             if acl not in self._acls:
                 continue

@@ -203,7 +203,7 @@ class Authorizer:
 
 
 def _shortest(prefixes: list[str]) -> Steps[list[str]]:
-    """Return, sorted, the prefixes that do not begin with another one of `prefixes`.
+    """Return, sorted, the prefixes that do not begin with another of the `prefixes`.
 
     A name can begin with at most one of the returned prefixes: the last one that does not sort after the name.
     """

@@ -6,8 +6,8 @@ directly, so that access control costs nothing where it is off.
 A requirement applies either to the whole request or to the items of an array. If it applies to the whole request and
 the client lacks the permission, the request fails. If it applies to items, the handler gets a copy of the request with
 only the allowed items. The errors of the other items are added to the response. If no item is allowed, the handler runs
-only if its response has an error code for the whole request, as OffsetDelete's response does. If the handler raises an
-error, all allowed items get that error.
+only if its response has an error code for the whole request, as in OffsetDelete. If the handler raises an error, all
+allowed items get that error.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class FetchSession:
         self.last_used = now
 
     def served(self, target: FetchTarget) -> None:
-        """Move a partition that returned records to the end of the order, so that a byte limit starves none."""
+        """Move a partition that returned records to the end of the order, so that byte limits starve no partition."""
         if target.key in self.targets:
             self.targets.move_to_end(target.key)
 
@@ -123,9 +123,9 @@ class FetchPlan:
 
 
 def _add_targets(targets: dict[Key, FetchTarget], request: FetchRequest, by_id: bool) -> Steps[bool]:
-    """Add a full request's partitions to `targets`. If one is named several times, its last entry counts, as in Kafka.
+    """Add a full request's partitions to `targets`. If a partition is repeated, its last entry counts, as in Kafka.
 
-    Return whether a session may keep them.
+    Return whether a session may keep the partitions.
     """
     may_be_kept = True
     for topic in request.topics:

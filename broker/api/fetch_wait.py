@@ -24,7 +24,7 @@ LOOKED_AT_PER_TURN: Final = 100
 """How many waits are checked in one turn of the event loop. A wait that ends takes about 25 µs, with its response."""
 
 _SHARE: Final = 20
-"""How many of the waits that are due for one log are checked before those of the next log."""
+"""How many of the waits that are due for one log are checked before the waits for the next log."""
 
 UNWATCHED_PER_TURN: Final = 500
 """The number of logs from which one turn removes ended waits. Each removal takes about half a microsecond."""

@@ -1,4 +1,4 @@
-"""Describe and delete the settings of a consumer group (resource type GROUP), which list the claims of its producers.
+"""Describe and delete the settings of a consumer group (resource type GROUP). They list the claims of its producers.
 
 `transaction.claims` lists, as JSON, the claims: each names a partition and the only producer that may commit the
 group's offset for it. If a group has many claims, the rest are in the settings `transaction.claims.2`,
@@ -34,7 +34,7 @@ _DOC: Final = (
 def describe_group(context: RequestContext, group_id: str) -> Steps[list[ConfigRow]]:
     """Return, in steps, the settings of a group. Each claim counts as a row of the response.
 
-    Raises KafkaError if the group's claims cannot be read at present, or if there are too many rows.
+    Raises KafkaError if the group's claims cannot be read now, or if there are too many rows.
     """
     claims = yield from context.broker.group_initialiser.owned(group_id)
     context.rows(len(claims))

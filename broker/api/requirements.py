@@ -41,8 +41,8 @@ class Requirement:
 
     `field` is the field that contains the resource's name, in the request or, if `array` is set, in its items. `field`
     is empty for the cluster, whose name is constant. It is also empty if each item is itself the name. If `or_cluster`
-    is set, this operation on the cluster suffices, too. `kind_of_config` is true if each item contains the type of its
-    config resource in the field `resource_type`.
+    is set, the permission for this operation on the cluster suffices instead. `kind_of_config` is true if each item
+    contains the type of its config resource in the field `resource_type`.
 
     If the scope is HANDLER, `when` says in words when the operation is required, and `refusal` says what the client
     gets if the operation is denied. Both are only for readers of the documentation.
@@ -89,7 +89,7 @@ def each(
     versions: str = "0+",
     or_cluster: AclOperation | None = None,
 ) -> Requirement:
-    """Return the requirement that refuses the items on whose resource the operation is denied.
+    """Return the requirement that refuses each item if the operation is denied on the item's resource.
 
     `path` is `array.field`, or `array` if the items are names.
     """

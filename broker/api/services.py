@@ -81,7 +81,7 @@ class BrokerServices(Protocol):
         """Return the (host, port) that the client of this connection should use."""
 
     def leader(self, connection: ConnectionInfo, topic: str, index: int) -> tuple[int, str, int]:
-        """Return (node id, host, port) of a partition's leader; host and port are those that the client should use."""
+        """Return (node id, host, port) of a partition's leader, with the host and port that the client should use."""
 
     @property
     def log_manager(self) -> Logs:

@@ -145,7 +145,7 @@ class Registration:
 
 
 def register(context: RequestContext, transactional_id: str, appends: list[ProduceAppend]) -> Registration | None:
-    """Fail each batch whose partition neither belongs to the producer's ongoing transaction nor may join it now.
+    """Fail each batch whose partition is not in the producer's ongoing transaction and may not join it now.
 
     Return the operation that must complete first, or None if the remaining batches may be appended at once.
     """

@@ -8,7 +8,8 @@ All partitions are registered in one turn of the event loop, in which the topics
 necessary because the rows of a large request are looked up in slices, and a topic may be deleted between two slices or
 while the request waits.
 
-The extension's field Session (in v3, and per transaction in v4+) keeps the partitions registered after the transaction.
+If the extension's field Session is set (in v3, and per transaction in v4+), the partitions stay registered after the
+transaction.
 """
 
 from __future__ import annotations
@@ -220,8 +221,8 @@ async def _register(
 ) -> Codes:
     """Register partitions durably, after the previous transaction has ended.
 
-    Set `waits` if an earlier attempt has shown that the previous transaction has not ended. Raises KafkaError as
-    `add_partitions_now` and `until_settled` do.
+    Set `waits` if an earlier attempt has shown that the previous transaction has not ended. Raises KafkaError like
+    `add_partitions_now` and `until_settled`.
     """
     coordinator = context.broker.transaction_coordinator
     while True:
@@ -243,7 +244,7 @@ def _attempt(
     session: bool,
     writes: bool,
 ) -> Steps[Attempt]:
-    """Register all partitions or, if one does not exist, none. Raises KafkaError as `add_partitions_now` does."""
+    """Register all partitions, or none if one does not exist. Raises KafkaError like `add_partitions_now`."""
     metadata = context.broker.metadata
     while True:
         codes, highest = yield from _looked_up(context, topics, session)

@@ -1,6 +1,6 @@
 """Handle AlterReplicaLogDirs: accept the directory in which each replica already is (KIP-113).
 
-There is one data directory, so a replica can be moved nowhere else.
+There is only one data directory, so a replica cannot be moved.
 """
 
 from __future__ import annotations

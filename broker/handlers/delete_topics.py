@@ -99,7 +99,7 @@ def _authorize(context: RequestContext, item: DeleteTopicState, result: Deletabl
 
     As in Apache Kafka, deleting a topic by name also requires the permission to describe it, which the permission to
     delete it usually implies. The refusal gives both name and id to a client that may describe the topic. Any other
-    client learns neither whether the topic exists nor the identifier that it did not send.
+    client does not learn whether the topic exists, and gets back only the name or id that it has sent.
     """
     access, metadata = context.access, context.broker.metadata
     if access.allows(AclOperation.DELETE, AclResourceType.CLUSTER, quiet=True):

@@ -1,4 +1,4 @@
-"""Handle ExpireDelegationToken v1-2: let a token's owner or renewer make it expire earlier or at once (KIP-48)."""
+"""Handle ExpireDelegationToken v1-2: let a token's owner or renewer make the token expire earlier (KIP-48)."""
 
 from __future__ import annotations
 

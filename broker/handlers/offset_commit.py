@@ -23,7 +23,7 @@ from ..scheduling.steps import Steps
 MISSING_GROUP_FROM = 9
 
 LONGEST_RETENTION_MS: Final = 1 << 62
-"""The longest retention time in ms. A longer one is reduced to it, so that the expiry time fits into 64 bits."""
+"""The longest retention time in ms. A longer time is reduced to this one, so that the expiry fits into 64 bits."""
 
 MAX_PREPARATIONS: Final = 20
 """The maximum number of times that the same commits are prepared.

@@ -318,7 +318,7 @@ def _may_write(context: RequestContext, asked: TopicProduceData) -> bool:
 
 
 def _check(context: RequestContext, partition: Partition, records: Buffer | None) -> int:
-    """Make the checks that the log cannot make. Return as bit flags what else the batch needs, or raise KafkaError."""
+    """Make the checks that the log cannot make. Return what else the batch needs, as bit flags. Raises KafkaError."""
     if partition.topic in INTERNAL_TOPICS:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,

@@ -1,4 +1,4 @@
-"""Handle RenewDelegationToken v1-2: let a token's owner or renewer extend its validity (KIP-48)."""
+"""Handle RenewDelegationToken v1-2: let a token's owner or renewer extend the token's validity (KIP-48)."""
 
 from __future__ import annotations
 

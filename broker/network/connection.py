@@ -7,11 +7,11 @@ A connection owns both directions of its socket. The dispatcher decides what a r
   executed meanwhile.
 * A handler that runs as a coroutine parks the connection: no later request is executed, and the receive buffer is
   pinned, so that the bytes of the frame stay in place.
-* No request is executed in four cases: while the peer does not read its responses, while more than
+* The connection executes no further request in four cases: while the peer does not read its responses, while more than
   `connection.write.buffer.bytes` of responses wait behind one that is not ready, while
   `connection.max.inflight.requests` responses are outstanding, and while the client waits for its quota. The socket is
-  then read only until the existing buffer is full, so that the broker notices a close, and TCP's flow control stops
-  the peer from sending more.
+  then read only until the existing buffer is full, so that the broker notices a close, and TCP's flow control stops the
+  peer from sending more.
 * A connection does a limited amount of work in one turn of the event loop (`turns.py`), so that the other connections
   get their turns. Until its client has logged in, it also waits for a turn among the clients that log in.
 """
@@ -194,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
             self._leave()
 
     def _leave(self) -> None:
-        """Release what the connection has used, now that none of its requests is being executed."""
+        """Release what the connection has used, because no request of it is being executed any longer."""
         self.login = None  # it refers to this object, whose memory would be kept until the next garbage collection
         self._listener.memory.leave(self)
         self._listener.lost(self)
@@ -297,7 +297,7 @@ class Connection(asyncio.BufferedProtocol):
         self._listener.audit.login_refused(mechanism, why, self.peer_host, self.listener)
 
     def _take_login_message(self, login: Login, message: bytes) -> None:
-        """Pass on a SASL message, which has no request header, and send the answer without a header, too."""
+        """Pass on a SASL message, which has no request header, and send the answer, which has no header either."""
         from ..security.login import LoginRefused  # imported only for listeners with SASL
 
         self._parked = True
@@ -438,7 +438,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def progress(self) -> tuple[bool, float]:
-        """Return whether requests that have arrived may still have to be executed, and the time of the last activity.
+        """Whether requests that have arrived may still have to be executed, and the time of the last activity.
 
         Such a request has acks=0, or it waits for a turn, for memory or for a quota. A request that only has to be
         answered does not count, because its client is gone.

@@ -59,7 +59,7 @@ async def first_message(peer: socket.socket) -> None:
 def needed(arrived: bytes) -> int:
     """Return how many bytes must arrive before more of the first message can be read; 0 if the message is complete.
 
-    Also return 0 if the bytes are not a handshake. Raises OSError as `first_message` does.
+    Also return 0 if the bytes are not a handshake. Raises OSError like `first_message`.
     """
     message, end = b"", 0
     for _ in range(MAX_RECORDS):

@@ -182,7 +182,7 @@ class Listener:
     def principal_of(self, connection: Any) -> Principal | None:
         """Return the principal that a client's TLS certificate proves, or None if no mapping rule matches its subject.
 
-        A client without TLS is ANONYMOUS, and so is a client of a SASL listener until it has logged in.
+        A client without TLS is ANONYMOUS. A client of a SASL listener is ANONYMOUS, too, until it has logged in.
         """
         return ANONYMOUS if self._tls is None or self._logins is not None else self._tls.principal(connection)
 
@@ -239,7 +239,7 @@ class Listener:
         self._close_idle_among(iter(list(self._connections)), loop)
 
     def _close_idle_among(self, connections: Iterator[Connection], loop: asyncio.AbstractEventLoop) -> None:
-        """Close those of `connections` that are idle. Examine `SWEPT_AT_ONCE` in each turn of the event loop."""
+        """Close the idle ones of `connections`. Examine `SWEPT_AT_ONCE` connections in each turn of the event loop."""
         now = loop.time()
         idle_s = self.config.connections_max_idle_ms / 1000
         request_s = self.config.connection_request_idle_ms / 1000

@@ -92,7 +92,7 @@ class MetricsListener:
         self._log.info("metrics_ready", scheme=scheme, host=self.host, port=self.port)
 
     def _read_credentials(self) -> HttpAccess | None:
-        """Return the object that decides which clients are admitted, or None if all are. Blocks. Raises ConfigError."""
+        """Return the object that decides which clients are admitted; None admits all. Blocks. Raises ConfigError."""
         users = NamedFile(_USERS, self._config.metrics_users_location)
         tokens = NamedFile(_TOKENS, self._config.metrics_bearer_token_location)
         if not (users.path or tokens.path):

@@ -41,7 +41,7 @@ class FrameSizeError(Exception):
 
 
 def _guess(size: int) -> str:
-    """Return a hint if the bytes of the frame size are the start of TLS or HTTP, else an empty string."""
+    """Return a hint if the frame's size field contains the first bytes of TLS or HTTP, else an empty string."""
     start = size.to_bytes(SIZE_BYTES, "big", signed=True)
     if start.startswith(TLS_HANDSHAKE):
         return "; this looks like TLS, but the listener is PLAINTEXT: set the client's security.protocol=PLAINTEXT"

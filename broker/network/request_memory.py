@@ -28,7 +28,7 @@ CHECK_S: Final = 0.1
 """Seconds between two comparisons of the frames' rates while other frames wait for memory."""
 
 OVERTAKEN: Final = 16
-"""After this many large frames, the one that has waited longest is admitted, whether it fits or not."""
+"""After this many large frames, the frame that has waited longest is admitted, even if it does not fit."""
 
 SMALL_SHARE: Final = 4
 SMALL_FRAMES: Final = 32

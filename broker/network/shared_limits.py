@@ -59,7 +59,7 @@ class SharedLimits:
             return ReachedLimit("max.connections.per.ip", config.max_connections_per_ip)
         left = descriptors.connections(config.max_open_files)
         if left is not None and self._count > left:
-            return ReachedLimit("ulimit -n, less max.open.files", left)
+            return ReachedLimit("ulimit -n minus max.open.files", left)
         return None
 
     def rates(self, listener: str) -> list[ConnectionRate]:

@@ -141,7 +141,7 @@ class AuditLog:
         write(event, **fields)
 
     def _take(self, key: tuple[str, str, str]) -> int | None:
-        """Take a line from a budget. Return how many lines were suppressed before it, or None if this one is, too."""
+        """Take a line from a budget; return how many lines were suppressed before, or None to suppress this line."""
         now = time.monotonic()
         budget = self._budgets.pop(key, None) or _ClientBudget(self._rate, now)
         self._budgets[key] = budget  # moved to the end, because it was used last

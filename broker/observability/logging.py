@@ -61,7 +61,7 @@ class EventRate:
     """A structlog processor that drops an event's lines beyond a rate and counts them in the event's next line."""
 
     def __init__(self, lines_per_second: int, unlimited: Collection[str] = ()) -> None:
-        """Create the processor. It limits nothing if `lines_per_second` is 0, and never the events in `unlimited`."""
+        """Create the processor. If `lines_per_second` is 0, there is no limit. Events in `unlimited` never have one."""
         self._rate = lines_per_second
         self._unlimited = frozenset(unlimited)
         self._budgets: dict[str, Budget] = {}

@@ -58,7 +58,8 @@ METRICS: Final = (
         ENDED,
         Kind.COUNTER,
         ("result", "reason"),
-        "Decided transactions, by result (`commit` or `abort`) and reason (a request, or an action of the broker).",
+        "Transactions that were committed or aborted, by result (`commit` or `abort`) and reason (a request, or an"
+        " action of the broker).",
     ),
     Metric(
         FENCES,
@@ -102,8 +103,8 @@ METRICS: Final = (
         PARKED_IN_GROUPS,
         Kind.GAUGE,
         (),
-        "Group-aware InitProducerId requests that currently wait for other requests of their group, or until its"
-        " producers are fenced.",
+        "Group-aware InitProducerId requests that currently wait for other requests of their group, or for its"
+        " producers to be fenced.",
     ),
     Metric(
         OLDEST_FLUSH,

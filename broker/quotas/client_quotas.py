@@ -194,7 +194,7 @@ class ClientQuotas:
     def admit(
         self, api_key: int, user: str, client_id: str | None, request_bytes: int, mute: Callable[[float], None]
     ) -> Usage | None:
-        """Begin to measure a request; return None if no quota limits it.
+        """Begin to measure a request. Return None if no quota limits the request.
 
         A Produce is charged at once. `mute` is called if the client has to wait.
         """
@@ -270,7 +270,7 @@ class ClientQuotas:
         *,
         unit: float = 1.0,
     ) -> _Meter[MeasureT] | None:
-        """Return the quota `key` that applies to a client, or None if none does.
+        """Return the quota `key` that applies to a client, or None if there is no such quota.
 
         The returned object measures the total use of all clients that share the quota.
         """

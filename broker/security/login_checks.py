@@ -1,6 +1,6 @@
 """`LoginChecks` decides in which order passwords and tokens are checked, and how many logins may wait for this.
 
-Comparing a password with its salted hash deliberately takes milliseconds of a core, whether it is right or wrong.
+Comparing a password with a salted hash deliberately takes milliseconds of a core, even if the password is wrong.
 Verifying a large token takes as long. So the broker runs one check at a time, and a client that sends many passwords or
 tokens must not delay the logins of others:
 

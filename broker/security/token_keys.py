@@ -1,8 +1,8 @@
 """The keys with which tokens are verified: a JSON Web Key Set from a file or an HTTP server (RFC 7517).
 
 The set is fetched at the start and every `sasl.oauthbearer.jwks.endpoint.refresh.ms`. If a token names a key that the
-set does not have, the set is fetched again at once, but not more often than every `RETRY_S` seconds. No login waits
-longer than `FETCH_S` for a fetch, and tokens of known keys never wait.
+set does not have, the set is fetched again at once, but at most once every `RETRY_S` seconds. No login waits longer
+than `FETCH_S` for a fetch, and tokens of known keys never wait.
 """
 
 from __future__ import annotations

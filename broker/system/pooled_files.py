@@ -307,9 +307,9 @@ class DescriptorPool:
         return inner
 
     def evict(self) -> bool:
-        """Close the least recently used descriptor, if necessary after a sync; return False if none can be closed.
+        """Close the least recently used descriptor, after a sync if necessary. Return False if none can be closed.
 
-        If the pool has `relief`, a call on the event loop syncs no file itself; the flush threads then sync files.
+        If the pool has `relief`, a call on the event loop syncs no file itself, but lets the flush threads sync files.
         """
         while not self._close_clean():
             if self._ask_for_relief() or not self.sync_oldest():
@@ -321,7 +321,7 @@ class DescriptorPool:
         return True
 
     def _close_clean(self) -> bool:
-        """Close a descriptor that needs no sync; return False if there is none or all are in use."""
+        """Close a descriptor that needs no sync. Return False if there is none that is not in use."""
         with self.lock:
             file = next((file for file in self.clean if not file.pins), None)
             inner = None if file is None else self._take(file)

@@ -1,6 +1,6 @@
 """Define the ports, that is, the interfaces to the nondeterministic parts of the system: files, time, ids and threads.
 
-The network has no port. The module also contains the real implementations, except that of `Threads` (`threads.py`). No
+The network has no port. The module also contains the real implementations, except for `Threads` (`threads.py`). No
 other part of the broker calls `os`, `time`, `uuid` or `threading` for these purposes. Tests can therefore replace them
 with a file system that loses power, a clock that stands still, ids that repeat, and threads that a seed schedules.
 Ports make no decisions: they have no retries, no paths and no policy.
@@ -9,9 +9,9 @@ Rules for a `FileSystem`:
 
 * Writes have a position and go to the page cache. Only `File.fdatasync` makes the bytes of a file durable. Only
   `sync_directory` makes the creation, renaming and removal of names in a directory durable.
-* Every method raises OSError as the operating system does (ENOSPC, EIO, ...). After a failed write, the bytes at and
-  after its position are unknown. After a failed fdatasync, the state on disk is unknown, and the fdatasync must never
-  be tried again.
+* Every method raises the OSError that the operating system reports (ENOSPC, EIO, ...). After a failed write, the bytes
+  at and after its position are unknown. After a failed fdatasync, the state on disk is unknown, and the fdatasync must
+  never be tried again.
 * Calls block, and they may come from any thread.
 """
 
@@ -70,7 +70,10 @@ class FileSystem(Protocol):
     """The file operations that the broker uses. Paths are plain strings."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open a file for reading and writing; raise FileNotFoundError if it does not exist, unless `create` is set."""
+        """Open a file for reading and writing.
+
+        If the file does not exist, it is created if `create` is set; otherwise FileNotFoundError is raised.
+        """
 
     def read_file(self, path: str) -> bytes:
         """Return the whole content of a small file."""
