@@ -50,7 +50,7 @@ def spark_session(
 def write_stream(
     df: DataFrame, options: Mapping[str, str], *, output_mode: str = "append", tasks: int | None = None
 ) -> DataStreamWriter:
-    """Return the exactly-once writer of a streaming frame: one Kafka transaction per micro-batch.
+    """Return a writer that writes each micro-batch of a streaming frame in one Kafka transaction, exactly once.
 
     `sink.frames.write_stream` documents the parameters and errors.
     """

@@ -44,7 +44,7 @@ class BlockingCluster:
         return cluster
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine and return its result. On any exception, including KeyboardInterrupt, cancel its task."""
+        """Run a coroutine and return its result. After any exception, including KeyboardInterrupt, it has ended."""
         task = self._loop.create_task(work)
         try:
             return self._loop.run_until_complete(task)

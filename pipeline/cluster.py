@@ -1,6 +1,6 @@
 """Run a Spark standalone cluster on this machine: one master and several workers from pyspark's package, on 127.0.0.1.
 
-The cluster starts its processes in order, reports when they are ready, restarts workers that ended, and at the end
+The cluster starts its processes in order, reports when they are ready, restarts workers that have ended, and at the end
 stops every process that it started. It listens only on loopback. It does not know which applications run on it.
 
 Invariant: after `stop` returns, no process that this cluster started is running.
@@ -60,7 +60,7 @@ class Daemon:
 
     @property
     def pid(self) -> int:
-        """The id of the running process, or of the last one after it has ended."""
+        """The id of the running process. After the process has ended, it is still the same id."""
         assert self._process is not None, "not started"
         return self._process.pid
 
@@ -231,7 +231,9 @@ class StandaloneCluster:
                 )
         if time.monotonic() > deadline:
             late = ", ".join(daemon.name for daemon in daemons if not daemon.ready)
-            raise ClusterError(f"not ready after {START_TIMEOUT_S:.0f} s: {late}. See the logs in {self.directory}")
+            raise ClusterError(
+                f"these processes are not ready after {START_TIMEOUT_S:.0f} s: {late}. See the logs in {self.directory}"
+            )
         time.sleep(POLL_S)
         return True
 

@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _install() -> None:
-    """Install Java with apt-get, and report a failure."""
+    """Install Java with apt-get. If there is still no suitable Java afterwards, print why."""
     _say(f"There is no Java: installing {PACKAGES[0]} with apt-get, for the pipeline on Spark ...")
     failure = ""
     try:

@@ -135,7 +135,9 @@ class Options(Table):
         return number
 
     def by_partition(self, name: str, at_least: int) -> dict[tuple[str, int], int]:
-        """Return JSON such as `{"topic": {"0": 23}}` as {(topic, partition): number}. Raises ConfigError."""
+        """Return JSON such as `{"topic": {"0": 23}}` as {(topic, partition): number}. Raises ConfigError, also for a
+        number below `at_least`.
+        """
         text = self.get(name)
         try:
             parsed = json.loads(text)
@@ -250,7 +252,7 @@ class SinkOptions(Options):
     )
     adopt_query: bool = boolean(
         False,
-        doc="Write the pending batch of a checkpoint although Kafka has no state of the query, because the state"
+        doc="Write the pending batch of a checkpoint although Kafka has no state of the query: the state"
         " has expired or the checkpoint belonged to another sink. Check first what was written last: otherwise"
         " the batch may be written twice.",
     )
@@ -302,10 +304,10 @@ class Position(NamedTuple):
 
     @classmethod
     def of(cls, options: SourceOptions, side: str, default: int) -> Position:
-        """Read the options of one side, "starting" or "ending".
+        """Read the options that say where a read begins (`side` "starting") or ends (`side` "ending").
 
-        If several are given, they take precedence as in Spark: first the timestamp for all partitions, then the
-        timestamps by partition, then the offsets.
+        If several are given, the first of these applies, as in Spark: the timestamp for all partitions, the timestamps
+        by partition, the offsets. If none is given, the offset is `default`.
         """
         or_latest = side == "ending" or options.starting_offsets_by_timestamp_strategy == "latest"
         timestamp = options.get(f"{side}Timestamp")

@@ -38,7 +38,7 @@ def require_java() -> None:
 
 
 def java_problem() -> str | None:
-    """Return one sentence about a problem with the Java that Spark would start, and the remedy, or None."""
+    """Return what is wrong with the Java that Spark would start, and the remedy. Return None if this Java works."""
     home = os.environ.get("JAVA_HOME")
     remedy = f"install Java {OLDEST_JAVA} (`apt install openjdk-{OLDEST_JAVA}-jre-headless`) or set JAVA_HOME"
     if home:

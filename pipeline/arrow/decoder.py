@@ -38,7 +38,7 @@ PIECE_BYTES: Final = 1024 * 1024
 
 
 class Columns(NamedTuple):
-    """The records of several batches by ascending offset. Timestamps are in ms. `headers` is None unless requested."""
+    """The records of several batches, in offset order. Timestamps are in ms. `headers` is None unless requested."""
 
     offset: Numbers
     timestamp: Numbers
@@ -62,7 +62,7 @@ class _Place(NamedTuple):
 def decode(
     data: Buffer, batches: Iterable[tuple[int, BatchHeader]], start: int, end: int, *, headers: bool
 ) -> Iterator[Columns]:
-    """Yield the records of some batches of one response: those with start <= offset < end.
+    """Yield the records with start <= offset < end from some batches of one response.
 
     `data` is the response's records, and `batches` are given as (position in `data`, header). The caller checks
     checksums and transactions. Raises CorruptBatch and UnsupportedCompression.
@@ -87,8 +87,8 @@ def _groups(data: memoryview, batches: Iterable[tuple[int, BatchHeader]]) -> Ite
         begin, end = position + HEADER_SIZE, position + header.size
         if header.record_count > MAX_BATCH_OBJECTS:
             raise BatchBudgetExceeded(
-                f"the batch at offset {header.base_offset} has {header.record_count} records, but at most"
-                f" {MAX_BATCH_OBJECTS} are read"
+                f"the batch at offset {header.base_offset} has {header.record_count} records, more than the"
+                f" limit of {MAX_BATCH_OBJECTS}"
             )
         if packed and (size >= JOINED_BYTES or not header.compression):
             yield memoryview(b"".join(pieces)), packed
@@ -152,7 +152,7 @@ def _decode_group(data: memoryview, group: list[_Place], start: int, end: int, w
 
 
 def _pieces(begins: Numbers, ends: Numbers) -> Iterator[slice]:
-    """Yield slices of records of about PIECE_BYTES, with at least one record each."""
+    """Yield slices that divide the records into pieces of about PIECE_BYTES. Each piece has at least one record."""
     first, count = 0, len(ends)
     while first < count:
         behind = max(int(np.searchsorted(ends, begins[first] + PIECE_BYTES, side="right")), first + 1)
@@ -180,7 +180,7 @@ def _within(at: Numbers, ends: Numbers) -> None:
 
 
 def _part_end(at: Numbers, length: Numbers, ends: Numbers) -> Numbers:
-    """Return where each key or value ends. Length -1 is null. Raises CorruptBatch."""
+    """Return where each key or value ends. A length of -1 stands for null. Raises CorruptBatch."""
     end = at + np.maximum(length, 0)
     if (length < -1).any():
         raise CorruptBatch("a key or value has a negative length")
@@ -191,7 +191,7 @@ def _part_end(at: Numbers, length: Numbers, ends: Numbers) -> Numbers:
 
 
 def _taken(data: memoryview, at: Numbers, length: Numbers) -> pa.Array:
-    """Return these parts of the data as a binary array. Length -1 is null."""
+    """Return the parts of the data that begin at `at` as a binary array. A length of -1 stands for null."""
     count = len(at)
     null = length < 0
     if null.all():
@@ -210,7 +210,7 @@ def _headers(data: memoryview, at: Numbers, counts: Numbers, ends: Numbers) -> p
     if not counts.any():
         return pa.nulls(len(counts), HEADER_TYPE)
     if (count := int(counts.sum())) > MAX_BATCH_OBJECTS:
-        raise BatchBudgetExceeded(f"a batch has {count} headers or more, but at most {MAX_BATCH_OBJECTS} are read")
+        raise BatchBudgetExceeded(f"a batch has at least {count} headers, more than the limit of {MAX_BATCH_OBJECTS}")
     found: list[list[dict[str, str | bytes | None]] | None] = [None] * len(counts)
     try:
         for index in np.flatnonzero(counts).tolist():

@@ -29,7 +29,7 @@ _AT_ONCE: Final = 8 << 20
 
 
 class Payload(NamedTuple):
-    """The uncompressed records of one batch, as they follow its header."""
+    """The uncompressed records of one batch, in the form in which they follow the batch header."""
 
     records: memoryview
     record_count: int
@@ -65,7 +65,10 @@ def encode(key: pa.Array, value: pa.Array, headers: pa.Array | None, max_bytes: 
 
 
 def _stretches(sizes: Numbers, max_bytes: int) -> Iterator[tuple[int, list[int]]]:
-    """Yield (end, cuts) of each part to encode at once: its end, and the indexes where its batches begin."""
+    """Divide records of these sizes into parts to encode at once, and each part into batches of about `max_bytes`.
+
+    Yield (end, cuts) for each part: the index of the record after it, and where its batches begin, relative to it.
+    """
     behind = np.cumsum(sizes)
     start = at = 0
     cuts: list[int] = []
@@ -111,7 +114,7 @@ def _join(
 
 
 def _binary(data: varints.Bytes, lengths: Numbers, per_element: int) -> pa.Array:
-    """Return an array whose elements are `per_element` varints each."""
+    """Return a binary array. Each of its elements contains the next `per_element` varints of `data`."""
     if per_element > 1:
         lengths = lengths.reshape(-1, per_element).sum(1)
     offsets = np.zeros(len(lengths) + 1, np.int32)

@@ -1,4 +1,4 @@
-"""Compute Kafka's partition of every key in an Arrow array, with murmur2 for all keys at once.
+"""Compute the partition of every key in an Arrow array as Kafka does, with murmur2 for all keys at once.
 
 A key gets the same partition as in every other Kafka client. `client/producer/partitioner.py` does the same for one
 key.

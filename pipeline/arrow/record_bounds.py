@@ -42,8 +42,8 @@ _LEAST_BODY: Final = 6
 def record_bounds(data: memoryview, batches: list[tuple[int, int, int]]) -> tuple[Numbers, Numbers, Numbers]:
     """Return where each record begins, where its body after the length begins, and where it ends.
 
-    `batches` are (begin, end, number of records) of the records of each batch in `data`. Raises CorruptBatch unless the
-    lengths fill each batch exactly.
+    `batches` contains (begin, end, count) for each batch: where its records lie in `data`, and how many there are.
+    Raises CorruptBatch unless the lengths fill each batch exactly.
     """
     raw = np.frombuffer(data, np.uint8)
     try:
@@ -61,7 +61,7 @@ def record_bounds(data: memoryview, batches: list[tuple[int, int, int]]) -> tupl
 
 
 def _begins(data: memoryview, raw: varints.Bytes, at: int, end: int, count: int) -> Numbers:
-    """Return where `count` records begin, on the assumption that all lengths are valid. The caller must verify it."""
+    """Return where `count` records begin, assuming that all lengths are valid. The caller must verify this."""
     pieces: list[Numbers] = []
     singles: list[int] = []
     size = alike = 0
@@ -98,7 +98,7 @@ def _begins(data: memoryview, raw: varints.Bytes, at: int, end: int, count: int)
 
 
 def _run(raw: varints.Bytes, at: int, size: int, most: int) -> Numbers:
-    """Return where the records after the one at `at` begin, as long as they have the same length field as that one."""
+    """Return where the records after the record at `at` begin, up to the first that has another length field."""
     begins = at + size * np.arange(1, min(most, (len(raw) - at - 1) // size) + 1)
     same = raw[begins] == raw[at]
     byte = at

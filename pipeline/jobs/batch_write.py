@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BatchWrite:
-    """Writes a batch frame, beginning at once. A thread calls `write`, and the error that `write` raises is kept."""
+    """A batch write that begins at once. A thread calls `write`. If `write` raises an error, `result` raises it."""
 
     def __init__(self, spark: SparkSession, write: Callable[[], None]) -> None:
         self.group = str(uuid.uuid4())

@@ -1,4 +1,4 @@
-"""Check what a job needs, before its queries start and while they produce nothing: Kafka, topics and directories.
+"""Check the brokers, topics and directories that a job needs, before its queries start and while they produce nothing.
 
 Spark would report the same problems later and less clearly. The checks write nothing, except that they create the
 directories to which the job writes anyway.
@@ -61,7 +61,7 @@ def check_directories(job: Job) -> None:
 
 
 def _check_directory(what: str, location: str) -> None:
-    """Create a directory on this machine if it is missing. Raise JobError if it cannot be written."""
+    """Create a directory on this machine if it is missing. Raise JobError if files cannot be created in it."""
     name = location.removeprefix("file://") if location.startswith("file:///") else location.removeprefix("file:")
     if "://" in name:
         return
@@ -72,7 +72,7 @@ def _check_directory(what: str, location: str) -> None:
             raise PermissionError(13, os.strerror(13))
     except OSError as error:
         raise JobError(
-            f"{what} = {location}: cannot be written ({error.strerror}): name a directory that this user may write to"
+            f"{what} = {location} cannot be written to ({error.strerror}): name a directory that this user may write to"
         ) from None
 
 
@@ -99,7 +99,8 @@ def _check_topics(
 ) -> None:
     """Check that the topics of a source exist.
 
-    A missing topic raises JobError if the job cannot wait for it. Otherwise `tell` is called with a message.
+    Raise JobError if a topic is missing and the job cannot wait for it. If the job can wait, call `tell` with a
+    message.
     """
     named = subscription.topics or {topic for topic, _ in subscription.partitions or ()}
     with _reach(config) as kafka:
@@ -146,7 +147,7 @@ def reachable(config: ClientConfig) -> str:
 
 
 class SilenceWatch:
-    """A watch that reports once when a job's brokers can no longer be reached, and once when they are back."""
+    """A watch that reports once when a job's brokers become unreachable, and once when they can be reached again."""
 
     def __init__(self, job: Job, tell: Callable[[str], None]) -> None:
         self._configs = list(_configs(job))

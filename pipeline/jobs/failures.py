@@ -1,4 +1,4 @@
-"""Summarise a job's failures: one line that says where and what to do, without Spark's plans and stack traces.
+"""Summarise a failure of a job in one line: where it happened and what to do, without Spark's plans and stack traces.
 
 The module knows the exceptions of Spark and py4j, and raises only JobError. The command's `--debug` shows the details
 that are left out here.

@@ -50,8 +50,8 @@ class JobFrames:
     def of(self, sink: Sink) -> DataFrame:
         """Return the frame of a sink.
 
-        If an oncelog sink has key or json, each row becomes JSON in the column value, and the row's key becomes the
-        column key.
+        If an oncelog sink sets `key` or `json`, each row becomes JSON in the column `value`, and the row's key becomes
+        the column `key`.
         """
         frame = self.frames[sink.frame]
         if sink.format == NAME and (sink.key or sink.json):

@@ -29,7 +29,8 @@ _SHOWN: Final = 120
 
 
 def columns_of(frame: DataFrame, source: Source) -> DataFrame:
-    """Return the columns of the JSON value, and those of the record as `_key`, `_offset`, …
+    """Return a frame with the fields of the JSON value as columns, and with the record's columns as `_key`, `_offset`,
+    …
 
     With on_bad_record = "keep", add `_bad`, the value of a bad record. With on_tombstone = "keep", add `_tombstone`,
     which is true for a tombstone. Raises JobError if `source.json` is not a list of columns in DDL.
@@ -91,7 +92,7 @@ def _without(frame: DataFrame, condition: Column, policy: str, error: Column) ->
 
 
 def _error(source: Source, what: str, remedy: str, text: Column | None) -> Column:
-    """Return the message of the error with which a record ends the query."""
+    """Return the message of the error that ends the query because of a record."""
     shown = sf.lit("") if text is None else sf.concat(sf.lit(": "), _shown(text))
     return sf.concat(
         sf.lit(f"{BAD_RECORD}source {source.name!r}: the record at offset "),

@@ -1,4 +1,4 @@
-"""Run a job as a process: its Spark session, its signal handlers, and its output when Spark fails."""
+"""Run a job in this process: start and stop Spark, handle signals, and keep the output readable when Spark fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
 class JobProcess:
-    """A job's process: `with process.session() as spark: process.run(process.runner(spark, ...))`, once per process.
+    """The process that runs a job. It is used once: `with process.session() as spark:
+    process.run(process.runner(spark))`.
 
     Raises JobError for an invalid master.
     """

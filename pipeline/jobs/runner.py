@@ -61,9 +61,9 @@ class _Running:
 class JobRunner:
     """A running job: `JobRunner(spark, job).run()`. Raises JobError for a job whose frames cannot be built.
 
-    `on_progress` is called after each micro-batch that read rows, and `on_restart` with the sink's name and the reason.
-    `on_notice` is called with messages about Kafka and open transactions, and `on_waiting` with messages that say what
-    Spark is doing during a long micro-batch or batch write.
+    `on_progress` is called after each micro-batch that read rows. `on_restart` is called at each restart, with the
+    sink's name and the reason. `on_notice` is called with messages about Kafka and open transactions, and `on_waiting`
+    with messages that say what Spark is doing during a long micro-batch or batch write.
     """
 
     def __init__(
@@ -230,9 +230,9 @@ class JobRunner:
 
     @contextlib.contextmanager
     def _retrying(self, one: _Running) -> Iterator[None]:
-        """Start the sink again if Kafka was unavailable at its start or during its batch write.
+        """Start the sink again if the block fails with a temporary error of Kafka. Turn other errors into JobError.
 
-        Turn other errors into JobError.
+        The block starts the sink, or gets the result of its batch write.
         """
         try:
             with as_job_error(f"sink {one.sink.name!r}"):

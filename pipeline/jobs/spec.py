@@ -1,6 +1,6 @@
 """Read a TOML job file with sources, transforms and sinks, and check it before Spark starts.
 
-`${NAME}` and `${NAME:-default}` in a text stand for a variable of the command line or the environment. An unknown key
+`${NAME}` and `${NAME:-default}` in a string stand for a variable of the command line or the environment. An unknown key
 is refused with a suggestion, and every error message names the place in the file.
 """
 
@@ -177,14 +177,14 @@ def seconds(text: str, where: str) -> float:
 
 def _tables(cls: type[T], raw: Any, where: str) -> tuple[T, ...]:
     if not isinstance(raw, list):
-        raise JobError(f"{where}: is not a list of tables: write [[{where.rpartition(' ')[2]}]]")
+        raise JobError(f"{where} is not a list of tables: write [[{where.rpartition(' ')[2]}]]")
     return tuple(_table(cls, one, where) for one in raw)
 
 
 def _table(cls: type[T], raw: Any, where: str, hidden: tuple[str, ...] = ()) -> T:
     """Return one table of the file as an instance of its dataclass. Raises JobError."""
     if not isinstance(raw, Mapping):
-        raise JobError(f"{where}: is not a table")
+        raise JobError(f"{where} is not a table")
     values = {("frame" if name == "from" else name): value for name, value in raw.items()}
     name = values.get("name")
     where = f"{where} {name!r}" if isinstance(name, str) and not hidden else where
@@ -250,25 +250,27 @@ def _check(job: Job, where: str) -> None:
     known: set[str] = set()
     for name in (*(one.name for one in job.sources), *(one.name for one in job.transforms)):
         if not re.fullmatch(r"[A-Za-z]\w*", name):
-            raise JobError(f"{where}: {name!r} is not a name for SQL: use letters, digits and _")
+            raise JobError(f"{where}: {name!r} is not a valid name in SQL: use letters, digits and _")
         if name in known:
-            raise JobError(f"{where}: there are two frames {name!r}")
+            raise JobError(f"{where}: two frames have the name {name!r}: rename one")
         known.add(name)
     for source in job.sources:
         for key, policy in (("on_bad_record", source.on_bad_record), ("on_tombstone", source.on_tombstone)):
             if policy not in ("fail", "drop", "keep"):
-                raise JobError(f"{where}: source {source.name!r}: {key} = {policy!r} is not one of fail, drop and keep")
+                raise JobError(f"{where}: source {source.name!r}: {key} = {policy!r} must be fail, drop or keep")
     for transform in job.transforms:
         if bool(transform.sql) == bool(transform.python):
             raise JobError(f"{where}: transform {transform.name!r} needs either sql or python")
     names = [sink.name for sink in job.sinks]
     for sink in job.sinks:
         if names.count(sink.name) > 1:
-            raise JobError(f"{where}: there are two sinks {sink.name!r}: they would share a checkpoint")
+            raise JobError(f"{where}: two sinks have the name {sink.name!r} and so the same checkpoint: rename one")
         if not re.fullmatch(r"[\w-]+", sink.name):
-            raise JobError(f"{where}: {sink.name!r} is not a name for a sink: use letters, digits, _ and -")
+            raise JobError(f"{where}: {sink.name!r} is not a valid name of a sink: use letters, digits, _ and -")
         if sink.frame not in known:
-            raise JobError(f"{where}: sink {sink.name!r}: there is no frame {sink.frame!r}, only {', '.join(known)}")
+            raise JobError(
+                f"{where}: sink {sink.name!r}: there is no frame {sink.frame!r}; choose one of {', '.join(known)}"
+            )
         if sink.output_mode not in ("append", "update", "complete"):
             raise JobError(f"{where}: sink {sink.name!r}: output_mode must be append, update or complete")
         if sink.tasks is not None and sink.tasks < 1:

@@ -1,12 +1,12 @@
-"""Store, outside of Spark, what a driver must remember about a query: in a small file on the driver's machine.
+"""Store in a small file on the driver's machine, outside of Spark, what the driver must remember about a query.
 
 An attempt is one transaction in which a batch is written. Spark runs a stream's commit and abort in processes other
 than the one that began the attempt, and passes them only the results of tasks. If all tasks were killed and returned
 nothing, `abort` finds the attempt in this file. The file also stores the state that this driver committed last. If a
 query has nothing to write for so long that its state in Kafka expires, it reads the state from this file.
 
-A driver never reads the file of another driver, even if the other driver had the same process id. Losing the file costs
-only time: the transaction then ends with the next batch, or at its timeout.
+A driver never reads the file of another driver, even if the other driver had the same process id. A lost file costs
+only time: the transaction then ends when the next batch begins, or at its timeout.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def recall(transactional_id: str) -> Attempt | None:
 
 
 def decided(transactional_id: str, state: SinkState | None) -> None:
-    """Store that the newest attempt is committed or aborted. `state` is the newly committed state, if there is one."""
+    """Store that the newest attempt has been committed or aborted. `state` is the newly committed state, if there is
+    one.
+    """
     _write(transactional_id, None, state or last_decided(transactional_id), last_run(transactional_id))
 
 
@@ -69,7 +71,7 @@ def last_decided(transactional_id: str) -> SinkState | None:
 
 
 def _write(transactional_id: str, attempt: Attempt | None, state: SinkState | None, run: str) -> None:
-    """Replace the file of a query, and delete those of ended drivers that are older than MAX_AGE_S. Ignore failures."""
+    """Replace the file of a query. Delete files older than MAX_AGE_S whose drivers have ended. Ignore failures."""
     path = _path(transactional_id)
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, exist_ok=True)

@@ -2,9 +2,9 @@
 
 Spark writes the offsets of a batch into `<checkpoint>/offsets/<number>` before the batch runs, and
 `<checkpoint>/commits/<number>` after it. These files are called notes. If the first note exists without the second,
-Spark runs the batch again. If the first note was lost (a checkpoint restored from a copy, a disk that lost power),
-Spark plans another batch with the same number. The sink must not mistake that batch for the committed one: otherwise,
-the rows that only the new batch has would never be written.
+Spark runs the batch again. If the first note was lost, for example because the checkpoint was restored from a copy or
+the disk lost power, Spark plans another batch with the same number. The sink must not mistake that batch for the
+committed one: otherwise, the rows that only the new batch has would never be written.
 
 `Notes` are read from this machine's disk (`LocalNotes`), or through Hadoop by the driver (`hadoop_notes.py`).
 """
@@ -37,7 +37,7 @@ class Notes(Protocol):
     """The notes in a checkpoint: Spark's files about batches. Both methods raise OSError if a note cannot be read."""
 
     def numbers(self, kind: str) -> list[int]:
-        """Return the numbers of the batches in the directory `kind` (offsets or commits), which may be missing."""
+        """Return the numbers of the batches in the directory `kind`: offsets or commits. It may be missing."""
         ...
 
     def read(self, kind: str, number: int) -> bytes:
@@ -73,7 +73,7 @@ def local_path(location: str) -> str | None:
 
 
 def normalised(location: str) -> str:
-    """Return the same text for all spellings of a checkpointLocation, by Hadoop's rules.
+    """Return a checkpointLocation in one form, which is the same for all of its spellings, by Hadoop's rules.
 
     `dbfs:/x` and `dbfs:///x` are the same, as are schemes in capitals, doubled slashes, and `.` and `..` in the path. A
     path without a scheme is made absolute on this machine.

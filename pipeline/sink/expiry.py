@@ -1,4 +1,4 @@
-"""Find out when Kafka drops the state of a stopped query: `state_expires_after_s`."""
+"""Find out how long Kafka keeps a query's state after the query's last commit: `state_expires_after_s`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BROKER: Final = 4
 
 
 async def state_expires_after_s(cluster: Cluster) -> float:
-    """Return the seconds without a commit after which the brokers drop a group's offsets, which store the sink's state.
+    """Return how many seconds after the last commit the brokers drop a group's offsets, which store the sink's state.
 
     Ask one broker for its `offsets.retention.minutes`. Return Kafka's default if the broker does not report this
     config, for instance because the client lacks the permission.

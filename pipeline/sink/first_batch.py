@@ -46,7 +46,7 @@ async def is_mine(cluster: Cluster, partition: TopicPartition, offset: int, data
 
 
 def _same(found: BatchHeader, sent: BatchHeader) -> bool:
-    """Return whether, judging by the two headers, a batch in the log has the content of the batch sent."""
+    """Return whether the headers show that the batch in the log has the same content as the batch that was sent."""
     if found.crc == sent.crc:
         return True
     who = (found.producer_id, found.producer_epoch, found.base_sequence, found.record_count)

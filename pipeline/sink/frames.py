@@ -1,14 +1,14 @@
 """Write a frame of any shape to Kafka, repartitioned so that one task writes each Kafka partition: `write_stream`,
 `write`.
 
-A row's Kafka partition is chosen before the shuffle, from the row's content: the column partition, else the key by
-Kafka's hash, else a hash of the value. Then all rows of a Kafka partition go to one Spark task, and the partitions of a
-topic are distributed evenly among the tasks.
+A row's Kafka partition is chosen before the shuffle, from the row's content: by the column `partition`, else by Kafka's
+hash of the key, else by a hash of the value. Then all rows of a Kafka partition go to one Spark task, and the
+partitions of a topic are distributed evenly among the tasks.
 
 A row must get the same partition whenever Spark computes it again. When a shuffle file is lost, Spark repeats the task
 that made the file. Of the tasks that write to Kafka, it repeats only those that have not read the file yet. A row that
-then went to another writing task would be written twice or not at all. The numbers of partitions are therefore decided
-once, by the driver (`partition_counts.py`).
+then went to another writing task would be written twice or not at all. The driver therefore fixes the numbers of
+partitions once, for all tasks (`partition_counts.py`).
 
 The shuffle is the price of one writer per partition. A frame that already has this layout, or only one task, can be
 written with `format("oncelog")` directly.
@@ -55,7 +55,7 @@ def write_stream(
     columns, and KafkaError if the topics' numbers of partitions cannot be read from the cluster.
 
     Rows without a partition are distributed among the partitions that a topic has at the time of this call, because
-    Spark may compute the rows again. Partitions that are added later are used after the next call.
+    Spark may compute the rows again. Partitions that are added later are not used until the next call.
 
     `output_mode` is append, complete or update. Spark refuses update for data sources in Python. In this mode each
     micro-batch is therefore written as a batch, with the same transaction, state and checks, and with the partitions
@@ -137,7 +137,9 @@ def write(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None
 
 
 def repartitioned(df: DataFrame, options: Mapping[str, str], tasks: int | None = None) -> DataFrame:
-    """Return the frame with a column partition in every row, and one task per Kafka partition. Raises KafkaError."""
+    """Return the frame with the column `partition` set in every row, and with one task per Kafka partition. Raises
+    KafkaError.
+    """
     topic = SinkOptions(options).topic
     check_columns(df.schema, topic, headers=False)
     by_lower = {name.lower(): name for name in df.columns}
@@ -163,7 +165,7 @@ def _is_connect(spark: SparkSession) -> bool:
 
 
 def _target_partition(df: DataFrame, options: Mapping[str, str], topic: str) -> Column:
-    """Return the Kafka partition of each row as a column. Only columns that can decide it are sent to Python."""
+    """Return the Kafka partition of each row as a column. Only columns on which it can depend are sent to Python."""
     deciding: dict[str, Column] = {} if topic else {"topic": sf.col("topic")}
     if "partition" in df.columns:
         deciding["partition"] = sf.col("partition")

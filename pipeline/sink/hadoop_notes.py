@@ -1,4 +1,4 @@
-"""Read the batch plans of a checkpoint in any file system that Spark knows, in the driver: `notes_of`.
+"""Let the driver read the batch plans of a checkpoint in any file system that Spark knows: `notes_of`.
 
 Spark runs sinks in Python processes that cannot reach its JVM. The driver's own process can reach the JVM through
 py4j. This module uses that to read the plan of a batch in s3a://, hdfs://, abfss://, gs:// or dbfs:/, with the

@@ -1,4 +1,5 @@
-"""Decide which start owns a query. The driver calls `take_over` at each start, before Spark reads the checkpoint.
+"""Decide which start of a query owns the query. The driver calls `take_over` at each start, before Spark reads the
+checkpoint.
 
 The newest start wins. A replaced driver must not take the query back when it restarts a failed query. Each process
 therefore remembers its newest run of each query. If another run has taken over the query since then, the process raises
@@ -21,7 +22,7 @@ FIRST_BATCH: Final = (
     "the checkpoint has a plan of batch 0 and no note that the batch is done, but Kafka has no state of this query, so "
     "it is unknown whether that batch is committed. Either the query was stopped for longer than the broker's "
     "offsets.retention.minutes, and its state has expired, or the checkpoint belonged to another sink. Check what was "
-    "written last, then set adoptQuery=true for one start, to write the batch; remove it afterwards"
+    "written last. To write the batch, set adoptQuery=true for one start, and remove the option afterwards"
 )
 
 

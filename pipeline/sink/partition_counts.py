@@ -1,4 +1,4 @@
-"""`TopicPartitionCounts`: the number of partitions of each topic, decided once by the driver for all tasks.
+"""`TopicPartitionCounts`: the number of partitions of each topic, which the driver fixes once for all tasks.
 
 A topic may get more partitions while rows are written to it. Tasks that distribute rows among different numbers of
 partitions would contradict each other, and a repeated task would contradict its first attempt.
@@ -50,7 +50,7 @@ class TopicPartitionCounts:
 
     @classmethod
     def decided(cls, options: Mapping[str, str], topic: str) -> TopicPartitionCounts:
-        """Decide the numbers now, of `topic` or, with an empty name, of all topics. Raises KafkaError."""
+        """Return the current numbers, for `topic` or, if it is empty, for all topics. Raises KafkaError."""
         with _open(options) as kafka:
             return cls(options, kafka.run(partition_counts(kafka.cluster, topic, kafka.timeout_s)))
 

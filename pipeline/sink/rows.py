@@ -65,7 +65,7 @@ def check_columns(schema: StructType, topic: str, headers: bool) -> None:
             )
         columns[field.name.lower()] = field.dataType
     if "value" not in columns:
-        raise ConfigError("value", f"the frame has no column value, only {', '.join(schema.fieldNames())}")
+        raise ConfigError("value", f"the frame has no column 'value', only {', '.join(schema.fieldNames())}")
     for name in ("key", "value"):
         kind = columns.get(name)
         if kind is not None and not isinstance(kind, BinaryType | StringType):
@@ -126,7 +126,7 @@ def targets(
 
 
 def _checked(topic: str, numbers: NDArray[np.int32], counts: PartitionCounts) -> NDArray[np.int32]:
-    """Return the partitions that rows name. Raises RowError if the topic does not have one of them."""
+    """Return the partitions that rows name. Raises RowError if the topic lacks any of them."""
     if not numbers.size:
         return numbers
     count = counts(topic)

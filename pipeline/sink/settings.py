@@ -41,7 +41,9 @@ class SinkSettings:
         self.streaming = streaming
         self.checkpoint = options.of_spark("checkpointLocation") if streaming else ""
         if streaming and self.write_id:
-            raise ConfigError("writeId", "applies to batch writes only: the batches of a stream have numbers")
+            raise ConfigError(
+                "writeId", "applies to batch writes only: a stream's batches are identified by their numbers"
+            )
         named = options.transactional_id
         if named and self.write_id:
             raise ConfigError(

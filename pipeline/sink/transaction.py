@@ -3,10 +3,10 @@
 The order of the steps makes the writes exactly-once:
 
 1. `begin`: InitProducerId fences older producers of this transactional id. Before the response arrives, the transaction
-   that they left open is aborted, or completed if its commit or abort was decided. The state is read after the
-   response, when no older producer can change it any more.
+   that they left open is aborted, or completed if EndTxn had already requested its commit or abort. The state is read
+   after the response, when no older producer can change it any more.
 2. The tasks write with the producer id and epoch of the attempt, one task per Kafka partition (`produce.py`).
-3. `commit`: the state is added to the same transaction, as offsets of a group that has no members, and EndTxn decides
+3. `commit`: the state is added to the same transaction, as offsets of a group that has no members, and EndTxn commits
    both.
 4. `abort`: the markers have a newer epoch, so that tasks that are still running can neither begin another transaction
    nor write to their partitions. With transaction.version 2, EndTxn bumps the epoch. With older versions,
@@ -21,8 +21,8 @@ which have stable offsets (KIP-447) and let a producer request a new epoch (KIP-
 Ownership: each start of a query is a run. `claim` writes the run into the record once, when the query starts, and the
 last claim wins. Before each batch, a run reads the record. If the record names another run, the query ends
 (SupersededError) before it fences any producer. A replaced driver therefore cannot take the query back. A newer run may
-claim the query after the older run has read the record and before its InitProducerId. Then the older run fences the
-newer run's batch, sees the record afterwards and ends, while the newer run's batch is aborted and runs again.
+claim the query between the older run's look at the record and the older run's InitProducerId. Then the older run fences
+the newer run's batch, sees the record afterwards and ends, while the newer run's batch is aborted and runs again.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a transaction. It travels from the planner to the tasks, and with their results to the commit."""
+    """One attempt at a transaction. The planner passes it to the tasks, which return it with their results for the
+    commit.
+    """
 
     transactional_id: str
     state_topic: str
@@ -102,8 +104,8 @@ class BatchTooSlowError(KafkaError):
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"the batch has taken {time.time() - attempt.began_at:.0f} s, longer than kafka.transaction.timeout.ms = "
             f"{timeout_ms}: the coordinator has aborted its transaction. Raise that option, up to the broker's "
-            "transaction.max.timeout.ms: Spark runs a planned batch again with the same rows. Smaller batches "
-            "(maxOffsetsPerTrigger at the source) help only those that are not planned yet",
+            "transaction.max.timeout.ms: Spark runs a planned batch again with the same rows. A lower "
+            "maxOffsetsPerTrigger at the source makes only those batches smaller that are not planned yet",
         )
 
 
@@ -164,9 +166,9 @@ class SinkTransaction:
         """Make a new run the owner of the query, fence the producers of all older runs, and return the new run.
 
         `previous` is an earlier run of the same driver. If another run has taken over the query since then, this method
-        raises SupersededError. If the record already names the other run, this happens before any producer is fenced.
-        `allow` is called with the record when no older producer can change it any more. If `allow` raises, the record
-        stays as it was.
+        raises SupersededError. If the record already names the other run, the error is raised before any producer is
+        fenced. `allow` is called with the record when no older producer can change it any more. If `allow` raises, the
+        record stays as it was.
         """
         run = uuid.uuid4().hex
         if previous:
@@ -229,7 +231,7 @@ class SinkTransaction:
             raise self.explained(attempt) from error
 
     async def abort(self, attempt: Attempt) -> None:
-        """Abort the attempt if it is still the newest and undecided, and fence its tasks."""
+        """Abort the attempt if it is still the newest and has not ended, and fence its tasks."""
         manager = self._manager(attempt)
         calls = self._calls(manager)
         try:

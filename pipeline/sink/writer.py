@@ -228,19 +228,20 @@ class _Writer:
             raise StateError(
                 f"batch {batch_id} is to be written, but the last batch committed here is {state.batch_id}: the "
                 "batches between them were written by another sink, or with another transactionalId, and it is unknown "
-                "whether this batch was written as well. Check what was written last, then set adoptQuery=true for "
-                "one start, to write the batch; remove it afterwards"
+                "whether this batch was written as well. Check what was written last. To write the batch, set "
+                "adoptQuery=true for one start, and remove the option afterwards"
             )
         found = "" if state is None else f", only of query {state.owner}"
         raise StateError(
             f"the checkpoint is at batch {batch_id}, but Kafka has no state of this query{found}, so it is "
             "unknown whether that batch is committed. Either the query was stopped for longer than the broker's "
             "offsets.retention.minutes, and its state has expired, or the checkpoint belonged to another sink. Check "
-            "what was written last, then set adoptQuery=true for one start, to write the batch; remove it afterwards"
+            "what was written last. To write the batch, set adoptQuery=true for one start, and remove the option "
+            "afterwards"
         )
 
     def _is_new(self, query: str, batch_id: int) -> bool:
-        """Return whether no earlier driver can have committed the batch."""
+        """Return whether it is certain that no earlier driver has committed the batch."""
         assert self.attempt is not None
         state = self.attempt.state
         if state is not None and state.owner != query:
@@ -265,7 +266,7 @@ class _Writer:
             f"batch {batch_id} is to be written, but {which} {state.batch_id} of this query is committed: the "
             "checkpoint is older than what was written. It may be a restored copy, or its disk lost data. Use "
             "the newest checkpoint, or a new one with startingOffsets. If another driver of this query ran while this "
-            "one started, start it again"
+            "one started, start this one again"
         )
 
     def write_rows(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int) -> TaskWritten:
@@ -339,7 +340,7 @@ class _Writer:
     # -- in the driver's Python process
 
     def decide(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Commit the batch. If this raises, Spark calls abort."""
+        """Commit the batch. If this method raises, Spark calls `abort`."""
         done = [one for one in messages if isinstance(one, TaskWritten)]
         if failed := sorted((one for one in done if one.failure), key=lambda one: one.transaction_ended):
             raise TaskFailedError(failed[0].task, failed[0].failure)
@@ -374,7 +375,9 @@ class _Writer:
         self._decided(None)
 
     def _decided(self, state: SinkState | None) -> None:
-        """Store that the attempt is decided. `state` is the committed state, or None if it has not changed."""
+        """Store that the attempt has been committed or aborted. `state` is the committed state, or None if nothing
+        changed it.
+        """
         if self.settings.streaming:
             attempts.decided(self.settings.transactional_id, state)
         else:
@@ -425,7 +428,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         return self.write_rows(iterator, settings.write, 0)
 
     def is_committed(self, query: str, batch_id: int) -> bool:
-        """Return whether an earlier write with the same writeId, or the batch of a stream, is committed already."""
+        """Return whether the batch of a stream, or a write with the same writeId, has been committed already."""
         if self.settings.query:
             return super().is_committed(query, batch_id)
         assert self.attempt is not None

@@ -35,7 +35,7 @@ class OffsetRange(NamedTuple):
 
 
 class DataLossError(KafkaError):
-    """Records that the query should read, or a partition at which it should continue, no longer exist."""
+    """Records that the query should read, or a partition from which it should continue, no longer exist."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -102,7 +102,9 @@ async def find_partitions(cluster: Cluster, subscription: Subscription, timeout_
         return found
     missing = sorted(f"{topic}-{index}" for topic, index in subscription.partitions - found)
     if missing:
-        raise InvalidTopicError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"assign: there is no {', '.join(missing)}")
+        raise InvalidTopicError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"assign names partitions that do not exist: {', '.join(missing)}"
+        )
     return {TopicPartition(*one) for one in subscription.partitions}
 
 
@@ -143,7 +145,7 @@ class OffsetFinder:
         return found
 
     async def _at_times(self, times: Mapping[TopicPartition, int], or_latest: bool, name: str) -> Offsets:
-        """Return the first offset at or after each time, in ms since the epoch.
+        """Return each partition's first offset at or after its time, which is in ms since the epoch.
 
         If a partition has no such record, return its end if `or_latest` is true, else raise ConfigError.
         """
@@ -178,7 +180,8 @@ def _check_complete(offsets: Mapping[tuple[str, int], int], partitions: Collecti
 
 
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
-    """Return ends that include at most `most` offsets in all, shared in proportion to the unread offsets.
+    """Return ends up to which `most` offsets are read, shared among the partitions in proportion to their unread
+    offsets.
 
     Each partition with unread offsets gets at least one offset until `most` is used up. The partitions with the most
     unread offsets come first. Partitions with equally many are sorted by name.

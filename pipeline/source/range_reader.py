@@ -59,7 +59,7 @@ _LATEST_MS: Final = 2**63 // 1000 - 1
 class RangeReader:
     """An iterable over the Arrow record batches of a range of offsets.
 
-    Iterating opens and closes a connection.
+    Each iteration opens a connection, and closes it at the end.
     """
 
     def __init__(self, wanted: OffsetRange, config: ConsumerConfig, *, headers: bool, fail_on_data_loss: bool) -> None:

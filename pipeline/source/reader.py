@@ -311,7 +311,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _found(self._open, self._settings)
 
     def _present(self, wanted: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Return the partitions that exist. If wanted ones are missing, ask again several times.
+        """Return the partitions that exist. If some of `wanted` are missing, ask again several times.
 
         A broker that has just started may not know all partitions yet, and a topic that seems to be new would be read
         from its beginning.

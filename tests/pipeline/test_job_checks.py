@@ -55,7 +55,7 @@ def test_directories_that_cannot_be_written(tmp_path: Path, closed_port: str) ->
     (tmp_path / "file").touch()
     told = refused(job(tmp_path / "file", closed_port))
     assert told == (
-        f"checkpoint = {tmp_path}/file/checkpoint: cannot be written (Not a directory): "
+        f"checkpoint = {tmp_path}/file/checkpoint cannot be written to (Not a directory): "
         "name a directory that this user may write to"
     )
     files = Sink(name="files", frame="input", format="parquet", options={"path": f"file://{tmp_path}/file/out"})

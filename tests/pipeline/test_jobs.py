@@ -60,12 +60,15 @@ from = "input"
     ("text", "message"),
     [
         (LEAST.replace("checkpoint", "chekpoint"), "there is no 'chekpoint'; did you mean checkpoint?"),
-        (LEAST.replace('from = "input"', 'from = "inptu"'), "sink 'output': there is no frame 'inptu', only input"),
+        (
+            LEAST.replace('from = "input"', 'from = "inptu"'),
+            "sink 'output': there is no frame 'inptu'; choose one of input",
+        ),
         (LEAST.replace('from = "input"', ""), "sink 'output': from must be set"),
         (LEAST + 'output_mode = "add"', "output_mode must be append, update or complete"),
         (LEAST + 'trigger = "soon"', "'soon' is not a duration"),
         (LEAST + '[[transform]]\nname = "x"', "transform 'x' needs either sql or python"),
-        (LEAST + '[[transform]]\nname = "input"\nsql = "x"', "two frames 'input'"),
+        (LEAST + '[[transform]]\nname = "input"\nsql = "x"', "two frames have the name 'input'"),
         (LEAST.replace('"c"', '"${NOWHERE_SET}"'), "${NOWHERE_SET} is not set: give --var NOWHERE_SET=..."),
         (LEAST + "tasks = 'many'", "tasks = 'many' is not int"),
         ("name = ", "is not TOML"),
@@ -73,7 +76,7 @@ from = "input"
         (LEAST + "tasks = 0", "sink 'output': tasks = 0 must be at least 1"),
         (LEAST + "[options]\nx = [1]", "options: x = [1] is not a string, number or boolean"),
         ("options = 'x'" + LEAST, "options = 'x' is not a table"),
-        ("source = 5\n" + LEAST.replace("[[source]]", "[x]"), "source: is not a list of tables: write [[source]]"),
+        ("source = 5\n" + LEAST.replace("[[source]]", "[x]"), "source is not a list of tables: write [[source]]"),
         (LEAST.replace("[[sink]]", "select = 'a'\n[[sink]]"), "select = 'a' is not a list of SQL expressions"),
         (LEAST.replace("[[sink]]", "watermark = 'a'\n[[sink]]"), "watermark = 'a' is not a table"),
         (

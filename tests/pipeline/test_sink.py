@@ -460,7 +460,7 @@ def test_a_query_that_had_nothing_to_write_for_long_goes_on(spark: SparkSession,
     ("options", "columns", "message"),
     [
         ({}, ["value"], "neither the option topic nor a column topic"),
-        ({"topic": "t"}, ["key"], "no column value"),
+        ({"topic": "t"}, ["key"], "no column 'value'"),
         ({"topic": "t"}, ["id as value"], "bigint: cast it to binary or string"),
         ({"topic": "t"}, ["value", "id as partition"], "bigint: cast it to int"),
         ({"topic": "t", "kafka.acks": "1"}, ["value"], "always waits for all"),
