@@ -1,4 +1,4 @@
 """Kafka's protocol as bytes and objects: messages, record batches, errors.
 
-It is sans-I/O: it uses no sockets, files, clocks or tasks. It imports no other part of oncelog.
+This package is sans-I/O: it uses no sockets, files, clocks or tasks. It imports no other part of oncelog.
 """

@@ -123,7 +123,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record, or -1 without sequences. Sequences continue at 0 after 2^31-1."""
+        """The last record's sequence, or -1 if the batch has none. Sequences continue at 0 after 2^31-1."""
         if self.base_sequence < 0:
             return -1
         return next_sequence(self.base_sequence, self.last_offset_delta)
@@ -151,8 +151,8 @@ _new_header: Final[Callable[[tuple[int, ...]], BatchHeader]] = partial(tuple.__n
 def read_batch_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> BatchHeader:
     """Return the header of the batch at `position`.
 
-    With `whole`, also check that the entire batch lies within the buffer. Checks only the structure: bounds, magic, and
-    impossible lengths and counts. Does not verify the checksum. Raises CorruptBatch.
+    With `whole`, also check that the entire batch lies within the buffer. Only the structure is checked: bounds, magic,
+    and impossible lengths and counts. The checksum is not verified. Raises CorruptBatch.
     """
     available = len(buffer) - position
     if available < HEADER_SIZE:

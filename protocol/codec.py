@@ -128,7 +128,7 @@ def decode(cls: type[M], buffer: Buffer, version: int, offset: int = 0, max_elem
     """
     message, end = decode_from(cls, buffer, version, offset, max_elements)
     if end != len(buffer):
-        raise DecodeError(f"{cls.__name__} v{version}: {len(buffer) - end} bytes after the message", end)
+        raise DecodeError(f"{cls.__name__} v{version}: {len(buffer) - end} bytes follow the message", end)
     return message
 
 
@@ -218,9 +218,9 @@ def encode_versioned(message: Message, version: int) -> bytes:
 def decode_versioned(cls: type[M], buffer: Buffer, max_elements: int = MAX_ELEMENTS, *, newest: int | None = None) -> M:
     """Decode versioned data that another client may have written.
 
-    Data of a newer version than `newest` (default: the definition's newest) is read as that version, and bytes after
-    its fields are ignored, because Kafka appends the fields of new versions at the end. Raises DecodeError as
-    `decode_from` does.
+    Data of a newer version than `newest` (default: the definition's newest) is read as version `newest`, and bytes
+    after the fields of that version are ignored, because Kafka appends the fields of new versions at the end. Raises
+    DecodeError as `decode_from` does.
     """
     version = min(record_version(buffer), cls.spec.versions.high if newest is None else newest)
     return decode_from(cls, buffer, version, 2, max_elements)[0]

@@ -1,8 +1,8 @@
 """Compile a format into a Python function, once per (class, version), when it is first used.
 
 The code generation is in `compiler_emitter`, `compiler_decoder` and `compiler_encoder`, and the functions that
-generated code calls in `compiler_runtime`. The compiler walks the construct tree that `formats.py` made and emits one
-function for a whole message: neighbouring fixed-size fields become one `struct.Struct` call, lengths and counts are
+generated code calls are in `compiler_runtime`. The compiler walks the construct tree that `formats.py` made and emits
+one function for a whole message: neighbouring fixed-size fields become one `struct.Struct` call, lengths and counts are
 checked inline, and objects are made without calling their `__init__`. The compiler adds no meaning: property tests
 compare its functions, byte for byte, with what the tree itself parses and builds.
 

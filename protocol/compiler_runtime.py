@@ -78,7 +78,7 @@ def _uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def tag_section(tags: list[tuple[int, bytes]], path: str) -> bytes:
-    """Return the bytes of a section of these tagged fields, sorted. Raises EncodeError for an invalid tag."""
+    """Return the bytes of a section of these tagged fields, sorted by tag. Raises EncodeError for an invalid tag."""
     tags.sort()
     pieces: list[Any] = [uvarint(len(tags))]
     last = -1
@@ -100,8 +100,8 @@ def cut_short(title: str, position: int, error: Exception) -> DecodeError:
 def unfit(message: Message, version: int, error: Exception) -> EncodeError:
     """Return the EncodeError for a message that cannot be written. The error names the field at fault.
 
-    The message is built again as a whole, by the slow reference. So the compiled code itself refuses what the data of
-    clients can cause, such as a string that is too long, and calls this only for a bug.
+    To find the field, the slow reference builds the whole message again. The compiled code therefore raises by itself
+    the errors that clients' data can cause, such as a string that is too long. It calls this function only after a bug.
     """
     title = f"{type(message).__name__} v{version}"
     try:

@@ -104,7 +104,7 @@ def _check_snappy(data: memoryview, _max_bytes: int) -> None:
         return
     versions = _XERIAL_VERSIONS.unpack_from(data, len(_XERIAL_MAGIC))
     if versions != (1, 1):
-        raise CorruptBatch(f"xerial framing of snappy has the versions {versions}: write versions 1 and 1")
+        raise CorruptBatch(f"xerial framing has the versions {versions}: write version 1 and compatible version 1")
     position = _XERIAL_HEADER_SIZE
     for _ in range(_most_blocks(data)):
         if position + _XERIAL_LENGTH.size > len(data):

@@ -65,7 +65,7 @@ class UnsupportedCompression(KafkaError):
 
 
 def compress(codec: Compression, payload: bytes, level: int | None = None) -> bytes:
-    """Return `payload` in the framing of `codec`. `level` is on the codec's own scale; None means its default.
+    """Return `payload` in the framing of `codec`. `level` is on the codec's own scale; None means the codec's default.
 
     Snappy has no levels.
     """

@@ -1,4 +1,4 @@
-"""Define the protocol's errors: the codes, the exceptions, and the codes that older request versions get instead.
+"""Define the protocol's errors: codes, exceptions, and which codes older request versions get instead of newer codes.
 
 One table holds the code, name, retriability and meaning of each error. Exceptions, logs, metrics and docs take their
 words from this table. A second table lists the downgrades. When to send which error is decided elsewhere.

@@ -1,4 +1,4 @@
-"""Find out which messages have tagged fields of oncelog's protocol extension, and whether a client sent one.
+"""Find out which messages have tagged fields of oncelog's protocol extension, and whether a client sent such a field.
 
 The extension (group-aware transactions and sessions) uses the tags from 9000 on. The broker and the client define the
 meaning of its fields.

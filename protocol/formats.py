@@ -61,7 +61,9 @@ def format_of(cls: type[Message], version: int, extension: bool = True) -> Entit
 
 
 def _entity(cls: type[Struct], version: int, flexible: Versions, extension: bool) -> Entity:
-    """Return the format of a struct in one version. Raises TypeError for tagged fields in a plain version."""
+    """Return the format of a struct in one version. Raises TypeError for tagged fields in a version that is not
+    flexible.
+    """
     fields: list[construct.Construct] = []
     tagged: dict[int, tuple[str, construct.Construct, Any]] = {}
     for spec in cls.fields:

@@ -144,7 +144,7 @@ def header_decoder(api_key: int, version: int) -> Callable[[Buffer, int, int], t
 def decode_plain_header(frame: Buffer) -> tuple[RequestHeader, int]:
     """Decode a request's header like `decode_request_header`, but do not interpret the extension's tag.
 
-    Only for frames that `decode_request_header` has accepted, or refused with MalformedTag.
+    Call this only with a frame that `decode_request_header` has accepted, or refused with MalformedTag.
     """
     api_key, version = key_and_version(frame)
     return decode_plain(RequestHeader, frame, request_header_version(api_key, version), 0, MAX_HEADER_TAGS)

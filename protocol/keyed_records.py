@@ -59,7 +59,7 @@ def _walk(
     base_timestamp: int,
     records: list[KeyedRecord],
 ) -> bool:
-    """Append the records from byte `at` to byte `stop` to `records`. Return False if the batch is not plain or valid.
+    """Append the records from byte `at` to byte `stop` to `records`. Return False unless the batch is plain and valid.
 
     Raises IndexError if the data ends early, CorruptBatch if a varint is too long.
     """

@@ -25,7 +25,7 @@ _PLAIN_DELTAS: Final = frozenset(range(0, 0x80, 2))
 
 
 def visit_plain(data: bytes | bytearray, count: int) -> tuple[int, int, list[int]] | None:
-    """Check that `data`, decompressed, holds exactly `count` records; `count` may be `MOST_PLAIN` at most.
+    """Check that `data`, decompressed, holds exactly `count` records; `count` must be at most `MOST_PLAIN`.
 
     Return the smallest and the largest timestamp delta in ms, and the indexes of the records without a key. Return None
     if a record is not plain, whether it is valid or not.

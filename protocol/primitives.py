@@ -5,9 +5,9 @@ The types are boolean, string, bytes, array, nullable struct and the section of 
 class is a working codec, which is the slow reference. It is also a node of the tree that `compiler.py` translates, and
 stores what the translation needs in plain attributes. Messages and versions are known only to `formats.py`.
 
-Invariants: a count or length is compared with the input that is left before anything is allocated for it. A null where
-the type is not nullable, a varint out of range, and tags out of order are refused. Every refusal, in reading or
-building, is a `construct.ConstructError`.
+Invariants: a count or length is compared with the remaining input before anything is allocated for it. A null where the
+type is not nullable, a varint out of range, and tags out of order are refused. Every refusal, in reading or building,
+is a `construct.ConstructError`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FormatError(ConstructError):  # type: ignore[misc]
 
 
 def read_uvarint(stream: Any, path: str) -> int:
-    """Read an unsigned varint of at most 32 bits: seven bits a byte, lowest first, top bit set except on the last."""
+    """Read an unsigned varint of at most 32 bits: seven bits per byte, lowest first. The last byte has top bit 0."""
     value = 0
     for shift in (0, 7, 14, 21, 28):
         byte = stream_read(stream, 1, path)[0]
@@ -166,7 +166,7 @@ class Text(_Sized):
         try:
             raw = obj.encode()
         except UnicodeEncodeError as error:
-            raise FormatError(f"not encodable: {error.reason}", path=path) from error
+            raise FormatError(f"the string cannot be encoded in UTF-8: {error.reason}", path=path) from error
         self._write_length(len(raw), stream, path)
         stream_write(stream, raw, len(raw), path)
         return obj

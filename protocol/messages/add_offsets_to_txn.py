@@ -15,8 +15,8 @@ class AddOffsetsToTxnResponse(Response):
 
 @request(key=25, versions="0-4", flexible="3+")
 class AddOffsetsToTxnRequest(Request[AddOffsetsToTxnResponse]):
-    """Registers the partition of `__consumer_offsets` that holds a group's offsets in the producer's ongoing
-    transaction, before TxnOffsetCommit writes to it (KIP-98). Clients of TxnOffsetCommit v5 do not need this request,
+    """Adds the partition of `__consumer_offsets` that stores a group's offsets to the producer's ongoing transaction,
+    before TxnOffsetCommit writes to that partition (KIP-98). Clients of TxnOffsetCommit v5 do not need this request,
     because the group coordinator registers the partition (KIP-890). v2 may be answered with PRODUCER_FENCED (KIP-588),
     v4 with TRANSACTION_ABORTABLE.
     """

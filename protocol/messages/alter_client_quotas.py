@@ -42,7 +42,7 @@ class RequestEntryData(Struct):
 @request(key=49, versions="0-1", flexible="1+")
 class AlterClientQuotasRequest(Request[AlterClientQuotasResponse]):
     """Sets or removes quotas of users, client ids and addresses (KIP-546). The quota's key decides whether a value is
-    in bytes per second or a percentage. `validate_only` changes nothing.
+    in bytes per second or a percentage. With `validate_only`, nothing changes.
     """
 
     entries: list[RequestEntryData] = array(RequestEntryData, "0+")

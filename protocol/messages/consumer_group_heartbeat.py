@@ -34,8 +34,8 @@ class ConsumerGroupHeartbeatResponse(Response):
 @request(key=68, versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatRequest(Request[ConsumerGroupHeartbeatResponse]):
     """Lets a member of a consumer protocol group join (epoch 0), stay (the member's epoch) or leave (epoch -1, or -2
-    for a static member that will return), all in one request (KIP-848). Null or -1 in a field means "unchanged". v1
-    adds subscriptions by regular expression, and lets the member choose its own id.
+    for a static member that will return), all with this one request (KIP-848). Null or -1 in a field means "unchanged".
+    v1 adds subscriptions by regular expression, and lets the member choose its own id.
     """
 
     group_id: str = string("0+")

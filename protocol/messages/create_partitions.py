@@ -34,8 +34,8 @@ class CreatePartitionsTopic(Struct):
 
 @request(key=37, versions="0-3", flexible="2+")
 class CreatePartitionsRequest(Request[CreatePartitionsResponse]):
-    """Raises the number of partitions of topics. `count` is the new total. `validate_only` changes nothing. v3 may be
-    answered with THROTTLING_QUOTA_EXCEEDED (KIP-599).
+    """Raises the number of partitions of topics. `count` is the new total. With `validate_only`, nothing changes. v3
+    may be answered with THROTTLING_QUOTA_EXCEEDED (KIP-599).
     """
 
     topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic, "0+")

@@ -74,8 +74,8 @@ class CreatableTopic(Struct):
 @request(key=19, versions="2-7", flexible="5+")
 class CreateTopicsRequest(Request[CreateTopicsResponse]):
     """Creates topics. A topic has either a number of partitions and a replication factor (from v4 -1 for the broker's
-    defaults, KIP-464) or an explicit assignment of replicas. `validate_only` creates nothing. v6 may be answered with
-    THROTTLING_QUOTA_EXCEEDED (KIP-599).
+    defaults, KIP-464) or an explicit assignment of replicas. With `validate_only`, no topic is created. v6 may be
+    answered with THROTTLING_QUOTA_EXCEEDED (KIP-599).
     """
 
     topics: list[CreatableTopic] = array(CreatableTopic, "0+")

@@ -52,8 +52,8 @@ class DescribeConfigsResource(Struct):
 
 @request(key=32, versions="1-4", flexible="4+")
 class DescribeConfigsRequest(Request[DescribeConfigsResponse]):
-    """Asks for configs of topics, brokers and other resources: all of them, or those named. v1 adds synonyms (KIP-226),
-    v3 documentation and type (KIP-569).
+    """Asks for configs of topics, brokers and other resources: all of them, or only the named ones. v1 adds synonyms
+    (KIP-226), v3 documentation and type (KIP-569).
     """
 
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource, "0+")

@@ -32,7 +32,7 @@ class TopicResponse(Struct):
 @response(key=61, versions="0", flexible="0+")
 class DescribeProducersResponse(Response):
     """The epoch, last sequence and last timestamp (ms since the epoch) of each producer, and the offset at which its
-    open transaction starts, or -1.
+    open transaction starts, or -1 if none is open.
     """
 
     throttle_time_ms: int = int32("0+")

@@ -7,8 +7,8 @@ from ..schema import Request, Response, Struct, array, boolean, int16, int32, in
 
 @response(key=26, versions="0-5", flexible="3+")
 class EndTxnResponse(Response):
-    """Confirms that the decision is durable. The markers may be written later. v5 adds the producer id and epoch of the
-    next transaction.
+    """Confirms that the commit or abort is recorded durably. The markers may be written later. v5 adds the producer id
+    and epoch of the next transaction.
     """
 
     throttle_time_ms: int = int32("0+")

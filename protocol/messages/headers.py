@@ -8,8 +8,8 @@ from ..schema import Message, header, int16, int32, string
 @header(versions="1-2", flexible="2+")
 class RequestHeader(Message):
     """The header of every request: API key, version, correlation id and client id. The response repeats the correlation
-    id. Requests in plain versions have v1. Requests in flexible versions have v2, which ends with tagged fields
-    (KIP-482). The client id has a plain length in both, so that a broker can read it before it knows the version. Tag
+    id. Requests in flexible versions have header v2, which ends with tagged fields (KIP-482). Other requests have
+    header v1. The client id has an int16 length in both, so that a broker can read it before it knows the version. Tag
     9000 announces an extension-aware client.
     """
 
@@ -22,8 +22,8 @@ class RequestHeader(Message):
 
 @header(versions="0-1", flexible="1+")
 class ResponseHeader(Message):
-    """The header of every response. Responses in flexible versions have v1, which ends with tagged fields. ApiVersions
-    responses always have v0.
+    """The header of every response. Responses in flexible versions have header v1, which ends with tagged fields. Other
+    responses, and all ApiVersions responses, have header v0.
     """
 
     correlation_id: int = int32("0+")

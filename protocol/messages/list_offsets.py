@@ -43,10 +43,10 @@ class ListOffsetsTopic(Struct):
 
 @request(key=2, versions="1-10", flexible="6+")
 class ListOffsetsRequest(Request[ListOffsetsResponse]):
-    """Asks for an offset of each partition by timestamp: the first record at or after a time in ms since the epoch.
-    Negative timestamps have other meanings. -1 is the end (the high watermark, or at isolation level 1 the last stable
-    offset), -2 the start, -3 the record with the highest timestamp (v7, KIP-734), -4 the start of the local log (v8,
-    KIP-405), -5 the end of the tiered log (v9, KIP-1005).
+    """Asks for an offset of each partition by timestamp: that of the first record at or after a time in ms since the
+    epoch. Negative timestamps have other meanings. -1 is the end (the high watermark, or at isolation level 1 the last
+    stable offset), -2 the start, -3 the record with the highest timestamp (v7, KIP-734), -4 the start of the local log
+    (v8, KIP-405), -5 the end of the tiered log (v9, KIP-1005).
     """
 
     replica_id: int = int32("0+")

@@ -21,8 +21,8 @@ class OffsetForLeaderTopicResult(Struct):
 
 @response(key=23, versions="2-4", flexible="4+")
 class OffsetForLeaderEpochResponse(Response):
-    """The largest leader epoch of each partition that is not above the requested one, and its end offset. Both are -1
-    if the partition has none.
+    """For each partition, the largest leader epoch that is not above the requested one, and the end offset of that
+    epoch. Both are -1 if there is no such epoch.
     """
 
     throttle_time_ms: int = int32("2+", ignorable=True)
