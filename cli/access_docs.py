@@ -1,4 +1,4 @@
-"""Generate docs/reference/access.md, which says what each API requires, from `broker/api/requirements.py`."""
+"""Generate docs/reference/access.md, the permissions that each API requires, from `broker/api/requirements.py`."""
 
 from __future__ import annotations
 

@@ -183,9 +183,9 @@ def _refuse_without_effect(rules: list[Acl]) -> None:
         if rule.pattern == "PREFIXED" and rule.name == "*":
             raise click.UsageError("--prefix with * means names that begin with a star. Leave out --prefix")
         if rule.host != "*" and not is_address(rule.host):
-            raise click.UsageError(f"--host {rule.host} has no effect: clients are compared by their IP address")
+            raise click.UsageError(f"--host {rule.host} has no effect: name the client's IP address")
         if rule.host != (spelling := spelled_as_in_kafka(rule.host)):
-            raise click.UsageError(f"--host {rule.host} has no effect: Kafka compares this address as {spelling}")
+            raise click.UsageError(f"--host {rule.host} has no effect: write this address as {spelling}, as Kafka does")
 
 
 @acl.command(short_help="Remove access rules.")

@@ -46,7 +46,7 @@ a topic does not set itself has the broker's value.
 ## Security
 
 Without these settings the broker serves plaintext to every client that can reach its port. [TLS](how-to/tls.md) shows
-how to encrypt connections and to demand certificates of clients. A setting of this table applies to all listeners, and
+how to encrypt connections and to require certificates of clients. A setting of this table applies to all listeners, and
 with the prefix `listener.name.<listener>.` to one, for example `listener.name.external.ssl.client.auth=required`.
 
 {security}

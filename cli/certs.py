@@ -41,8 +41,9 @@ def certs(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], as_
     """Make certificates for development in DIR, and print the settings that use them.
 
     The first call makes an authority (ca.pem, ca-key.pem), the broker's certificate (broker.pem) and a client's
-    (client.pem, or NAME.pem for each --client). The files of broker and clients also contain the private keys. Later
-    calls use the same authority, keep broker.pem unless --host is given, and make a new certificate for each --client.
+    (client.pem, or NAME.pem for each --client). The files of the broker and the clients also contain the private keys.
+    Later calls use the same authority, keep broker.pem unless --host is given, and make a new certificate for each
+    --client.
 
     \b
     oncelog certs certs --host localhost --client alice

@@ -59,7 +59,9 @@ def standalone(worker: Path, connectors: tuple[Path, ...]) -> int:
 @connect.command(short_help="Run a worker that belongs to a group.")
 @click.argument("worker", type=click.Path(dir_okay=False, path_type=Path))
 def distributed(worker: Path) -> int:
-    """Run a worker that shares connectors and tasks with others of its group.id, until SIGTERM, SIGINT or SIGHUP.
+    """Run a worker that shares connectors and tasks with the other workers of its group.id.
+
+    The command runs until SIGTERM, SIGINT or SIGHUP.
 
     WORKER is a .properties or .toml file with Kafka Connect's settings. The command prints the line `ready URL` when
     the worker has joined its group and the REST interface answers. Log lines go to stderr.

@@ -309,7 +309,7 @@ COMMANDS = (list_, status, create, update, validate, pause, resume, stop, restar
 
 
 def _settled(url: str, name: str, wanted: str, timeout_s: float) -> Any:
-    """Wait until a connector and its tasks are in the state `wanted` or a part has failed, and return the status.
+    """Wait until a connector and its tasks are in the state `wanted`, or one of them has failed. Return the status.
 
     Raise ClickException after `timeout_s` seconds.
     """

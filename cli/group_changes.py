@@ -205,8 +205,8 @@ def delete_offsets(name: str, topics: tuple[TopicSelection, ...], yes: bool, as_
         for each, error in outcomes.items():
             if error is not None and error.code is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC:
                 raise click.ClickException(
-                    f"a member of group {name} is subscribed to {each.topic}: its offsets cannot be deleted."
-                    " Stop the group's consumers first."
+                    f"a member of group {name} is subscribed to {each.topic}, so the group's offsets of this topic"
+                    " cannot be deleted. Stop the group's consumers first."
                 )
             if error is not None:
                 raise error

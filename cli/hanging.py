@@ -21,8 +21,8 @@ LONGEST_S: Final = 900
 @click.option("--partition", type=Number(), help="Look at this partition of --topic only.")
 @click.option(
     "--older-than", type=Seconds(), default=LONGEST_S, show_default=True, metavar="SECONDS",
-    help="Leave out transactions whose last record is younger. Use the brokers' transaction.max.timeout.ms, in"
-    " seconds.",
+    help="Leave out transactions whose last record is younger than this. Use the brokers' transaction.max.timeout.ms,"
+    " in seconds.",
 )  # fmt: skip
 @json_option
 @bootstrap_option

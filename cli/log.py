@@ -71,7 +71,8 @@ def dump(file: Path, with_records: bool, as_json: bool) -> int:
             position += header.size
     if broken:
         raise click.ClickException(
-            f"{broken} batches of {file} have a wrong checksum. `oncelog log repair` cuts the file before the first."
+            f"{broken} batches of {file} have a wrong checksum. `oncelog log repair` truncates the file before the"
+            " first of them."
         )
     if unreadable:
         raise click.ClickException(

@@ -1,8 +1,8 @@
 """Define `oncelog produce`: write records from the command line or from the lines of stdin.
 
 The command holds only a limited number of lines that the producer has not accepted yet, so that stdin may be of any
-size. With --txn, all records are one transaction. Without --txn, the error message of a failed command says which lines
-are written.
+size. With --txn, all records are written in one transaction. Without --txn, the error message of a failed command says
+which lines are written.
 """
 
 from __future__ import annotations

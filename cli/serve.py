@@ -63,7 +63,7 @@ CLIENT_VARIABLES = frozenset(
     multiple=True,
     metavar="NAME:HASH",
     help="Add a user who logs in with SCRAM, unless the user already has a password; may be repeated. `oncelog user"
-    " hash NAME` prints the value. Also in Kafka's form: SCRAM-SHA-256=[name=alice,password=...].",
+    " hash NAME` prints the value. Kafka's form is accepted as well: SCRAM-SHA-256=[name=alice,password=...].",
 )
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set any setting; may be repeated.")
 def serve(

@@ -58,7 +58,7 @@ async def _offsets_between(
     ends: dict[TopicPartition, int],
     count: int,
 ) -> dict[TopicPartition, deque[int]]:
-    """Read each partition from its offset in `begin` to its offset in `ends`. Return the offsets of its last records.
+    """Read each partition from its offset in `begin` to its offset in `ends`. Return the offsets of the last records.
 
     The result contains at most `count` offsets per partition.
     """

@@ -1,8 +1,8 @@
 """Print rows as a table on a terminal, and as plain text or JSON elsewhere.
 
-On a terminal, a table has borders and a header, and fits the width. In a pipe or a file, it consists of lines whose
-columns are separated by tabs, which suits `cut` and `awk`. There, `print_table` prints a line with the names of the
-columns, and `print_list` prints only the items.
+On a terminal, a table has borders and a header, and fits the terminal's width. In a pipe or a file, it consists of
+lines whose columns are separated by tabs, which suits `cut` and `awk`. There, `print_table` prints a line with the
+names of the columns, and `print_list` prints only the items.
 """
 
 from __future__ import annotations

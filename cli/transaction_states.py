@@ -10,8 +10,8 @@ STATES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "Empty": "A producer was initialised with this id, and no transaction is open.",
         "Ongoing": "A transaction is open. In its partitions, read_committed readers wait before its first record.",
-        "PrepareCommit": "The commit is decided and final. Its markers are being written to the partitions.",
-        "PrepareAbort": "The abort is decided and final. Its markers are being written to the partitions.",
+        "PrepareCommit": "The commit is final. Its markers are being written to the partitions.",
+        "PrepareAbort": "The abort is final. Its markers are being written to the partitions.",
         "CompleteCommit": "The last transaction is committed, and visible everywhere. No transaction is open.",
         "CompleteAbort": "The last transaction is aborted, and its records are invisible. No transaction is open.",
         "Dead": "The id has not been used for transactional.id.expiration.ms and is being deleted.",

@@ -116,7 +116,7 @@ def without_transaction(where: TopicPartition, start_offset: int, producers: Ite
 
 
 async def why_not_by_hand(admin: Admin, where: TopicPartition, producer: ProducerDescription) -> str:
-    """Return the reason why `oncelog txn abort` refuses a transaction that does not hang.
+    """Return the reason why `oncelog txn abort` refuses to abort a transaction that does not hang.
 
     The text names the transactional id and the command that aborts its transaction.
     """

@@ -107,10 +107,10 @@ def list_(
 def describe(transactional_id: str, as_json: bool, bootstrap: str) -> None:
     """Show TRANSACTIONAL_ID: its state and the state's meaning, its producer, and its open transaction.
 
-    For each partition of the open transaction, `first` is the offset of the transaction's first record there, or - if
-    there is none yet. `stable` is the last stable offset, up to which read_committed consumers read. `end` is the
-    offset of the next record. `waiting` is the number of offsets from `stable` to `end`, which this or another
-    transaction holds back.
+    For each partition of the open transaction, `first` is the offset of the transaction's first record there. It is
+    `-` if there is no such record yet. `stable` is the last stable offset, up to which read_committed consumers read.
+    `end` is the offset of the next record. `waiting` is the number of offsets from `stable` to `end`, which this or
+    another transaction holds back.
     """
 
     async def work() -> None:
@@ -149,7 +149,7 @@ def describe(transactional_id: str, as_json: bool, bootstrap: str) -> None:
 @json_option
 @bootstrap_option
 def fence(transactional_ids: tuple[str, ...], timeout: float, yes: bool, as_json: bool, bootstrap: str) -> int:
-    """Fence the producers that use TRANSACTIONAL_IDS now, and abort their open transactions.
+    """Fence the current producers of TRANSACTIONAL_IDS, and abort their open transactions.
 
     A fenced producer receives PRODUCER_FENCED for its next request, and can neither write nor commit. A producer that
     is started later with the same id works as usual. Fencing an id that was never used creates it.

@@ -49,8 +49,9 @@ def _password() -> str:
 @json_option
 @bootstrap_option
 def list_users(as_json: bool, bootstrap: str) -> None:
-    """List the users who can log in with SCRAM, with the number of iterations of the password's hash for each
-    mechanism.
+    """List the users who can log in with SCRAM.
+
+    For each mechanism of a user, the list shows the number of iterations of the password's hash.
     """
 
     async def work() -> list[ScramUser]:
@@ -108,7 +109,7 @@ def remove(name: str, mechanism: str, yes: bool, as_json: bool, bootstrap: str) 
 
 @user.command(name="hash", short_help="Print a line with the name of a user and the salted hash of a password.")
 @click.argument("name")
-@mechanism_option("The mechanism by which the hash is made. A SCRAM login needs the hash of its own mechanism.")
+@mechanism_option("The mechanism for which the hash is made. A SCRAM login needs the hash of its own mechanism.")
 def hash_password(name: str, mechanism: str) -> int:
     """Read a password, and print the line NAME:HASH.
 
