@@ -2,7 +2,7 @@
 
 librdkafka writes and reads records of 1 KB, and writes single records, each of which is a request. The brokers take
 turns in each round, and the table has the medians of the rounds. The processor time of the broker depends less on other
-load of the machine than the throughput does. Both run with durability os, so that no disk hides the difference.
+load of the machine than the throughput does. Both brokers run with durability os, so that no disk hides the difference.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Peer:
 
 
 def rules() -> list[Acl]:
-    """Return 1,000 rules: those that the client needs, and those of other users, of all kinds."""
+    """Return 1,000 rules: those that the client needs, and rules of all kinds for other users."""
     needed = [
         *(
             Acl("TOPIC", "bench-", ANONYMOUS, operation, pattern="PREFIXED")

@@ -23,7 +23,7 @@ TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured number. `more_is_better` is False for times and memory, which the table marks."""
+    """One measured number. `more_is_better` is False for times and memory. The table marks such figures."""
 
     name: str
     unit: str
@@ -204,7 +204,7 @@ def fifty_producers(address: str, each: int = 40) -> list[Figure]:
 
 
 def transactions_with_offsets(address: str, producers: int, each: int) -> tuple[float, list[float]]:
-    """Run the transactions of `fifty_producers`; return the seconds that all of them took, and those of each."""
+    """Run the transactions of `fifty_producers`; return the seconds that all took, and those that each took."""
     source, sink = fresh_topic(address), fresh_topic(address, 10)
     begin = threading.Barrier(producers + 1)
     latencies: list[float] = []

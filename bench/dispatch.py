@@ -64,7 +64,9 @@ class Bench:
             self.note(name, begun, calls)
 
     def answer(self, frame: memoryview) -> Any:
-        """Execute the request in `frame`, which must not need to wait, and encode its response; return the response."""
+        """Execute the request in `frame`, and encode its response; return the response. The request must not need to
+        wait.
+        """
         dispatcher = self.broker.dispatcher
         exchange = dispatcher.accept(self.peer, frame)
         reply = dispatcher.execute(exchange)

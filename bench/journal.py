@@ -1,6 +1,6 @@
 """Measure what the journal saves: syncs, time and CPU per transaction (`python -m bench.journal`).
 
-The load is made by transactional producers that also commit offsets. The broker runs in a separate process, which
+The load comes from transactional producers that also commit offsets. The broker runs in a separate process, which
 counts its calls to fdatasync. Runs with and without the journal alternate, each in a fresh data directory on the file
 system of `--directory`.
 """
@@ -60,7 +60,7 @@ class CountingFileSystem(RealFileSystem):
 
 
 async def serve(directory: str, journal_bytes: int) -> None:
-    """Run a broker until stdin is closed. For each line of stdin, print one with the syncs and CPU seconds so far."""
+    """Run a broker until stdin is closed. After each line of stdin, print the syncs and CPU seconds so far."""
     broker = BrokerNode(directory, {"log.journal.bytes": journal_bytes}, fs=CountingFileSystem())
     await broker.start()
     print(broker.address, flush=True)
@@ -74,7 +74,7 @@ COLUMNS = ("fdatasyncs per transaction", "transactions/s", "p50 ms", "p99 ms", "
 
 
 def run(directory: str, journal_bytes: int, producers: int, each: int) -> list[float]:
-    """Return the figures of `COLUMNS`."""
+    """Run the load on a new broker, and return the figures that `COLUMNS` names."""
     with tempfile.TemporaryDirectory(dir=directory) as data:
         command = (sys.executable, "-m", "bench.journal", "--serve", data, str(journal_bytes))
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as broker:

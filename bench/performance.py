@@ -147,7 +147,7 @@ def check(answer: Any) -> None:
 
 
 def batch_of(count: int, size: int, timestamp_ms: int, producer: tuple[int, int, int] | None = None) -> bytes:
-    """Return a batch of `count` records of `size` bytes; `producer` is (id, epoch, sequence) of a transactional one."""
+    """Return a batch of `count` records of `size` bytes; `producer` (id, epoch, sequence) makes it transactional."""
     value = bytes(97 + number * 31 % 26 for number in range(min(size, 1 << 16))) * (1 + size // (1 << 16))
     producer_id, epoch, sequence = producer or (-1, -1, -1)
     return assemble_batch(
@@ -397,7 +397,7 @@ GROWTHS: Final[dict[str, tuple[Callable[[int], Growth], int]]] = {
 
 
 def main() -> None:
-    """Run the measurements, print the tables, and write the page if asked."""
+    """Run the measurements, print the tables, and write the page if this is requested."""
     options = argparse.ArgumentParser(prog="bench.performance", description=__doc__)
     options.add_argument("--only", action="append", choices=sorted(GROWTHS), help="measure only this; may be repeated")
     options.add_argument("--divide", type=int, default=1, help="divide the largest sizes by this, for a short run")

@@ -123,7 +123,7 @@ class Scene:
         check(row.error_code for row in (await self.wire.call(request, 1)).responses)
 
     async def offsets(self, topic: str, partitions: int, timestamp: int) -> list[int]:
-        """Return the offset for `timestamp` of each partition of a topic, with 1,000 partitions per request."""
+        """Return each partition's offset for `timestamp`, from requests for 1,000 partitions each."""
         offsets: list[int] = []
         for first in range(0, partitions, 1000):
             asked = [
@@ -205,7 +205,7 @@ async def tiny_records_compacted(scene: Scene) -> AsyncIterator[None]:
 
 
 def _tiny(scene: Scene, key: bytes | None) -> bytes:
-    """Return a batch of 1,000,000 records, divided by the scale, with empty values."""
+    """Return a batch of 1,000,000 records (divided by the scale) with empty values."""
     return encode_batch([Record(n, 1_700_000_000_000, key, b"", []) for n in range(1_000_000 // scene.divisor)])
 
 

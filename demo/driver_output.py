@@ -24,7 +24,7 @@ class GrowingFile:
         self._read = 0
 
     def new_lines(self) -> list[str]:
-        """Return the lines since the last call, without newlines. A line is returned once its newline is written."""
+        """Return the lines appended since the last call, without newlines. An unfinished line is returned later."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:

@@ -203,7 +203,7 @@ class _Job:
         async with (
             Watcher(self.broker.address) as watcher,
             self.waits.upto(
-                self.options.limits.transform_s, lambda: f"a flight more than {self.done} to be transformed"
+                self.options.limits.transform_s, lambda: f"more than {self.done} flights to be transformed"
             ) as flight,
         ):
             while self.done < rows or self.pending_kills:

@@ -59,9 +59,7 @@ class Wait:
         return self._loop.time() - self._begun
 
     def stands_at(self, at: object) -> None:
-        """Report progress: if the position `at` differs from that of the last call, the time of the wait begins
-        anew.
-        """
+        """Report progress: if the position `at` differs from that of the last call, the wait's limit starts again."""
         if at != self._at:
             self._at = at
             self._begun = self._loop.time()
