@@ -31,8 +31,8 @@ A count takes a few milliseconds per million objects.
 class Garbage:
     """A controller of this process's garbage collection. It takes effect when `start` is called.
 
-    `logs` returns the number of open logs. `soon` schedules a function that must not run during a collection, and is
-    safe to call from any thread, as `loop.call_soon_threadsafe` is.
+    `logs` returns the number of open logs. `soon` schedules a function that must not run during a collection. Like
+    `loop.call_soon_threadsafe`, `soon` must be safe to call from any thread.
     """
 
     def __init__(self, logs: Callable[[], int], soon: Callable[[Callable[[], None]], object]) -> None:

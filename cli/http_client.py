@@ -59,7 +59,7 @@ def exchange(
         raise click.UsageError(f"--url {url}: the address must begin with http:// or https://")
     request = urllib.request.Request(url, body, dict(headers or {}), method=method)
     if (authorization := _authorization()) is not None:
-        request.add_unredirected_header("Authorization", authorization)  # the target of a redirect must not get it
+        request.add_unredirected_header("Authorization", authorization)  # a redirect must not pass it on
     context = _context() if url.startswith("https://") else None
     try:
         with urllib.request.urlopen(request, timeout=timeout_s, context=context) as response:

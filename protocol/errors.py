@@ -311,9 +311,10 @@ class UnsupportedVersion(EncodeError, DecodeError):
 # KIP-207 OFFSET_NOT_AVAILABLE, KIP-848 STALE_MEMBER_EPOCH. No version of Produce knows PRODUCER_FENCED or a
 # coordinator's errors. In place of the latter it has NOT_ENOUGH_REPLICAS, which clients retry without refreshing their
 # metadata. TxnOffsetCommit below v5 has COORDINATOR_NOT_AVAILABLE in place of CONCURRENT_TRANSACTIONS, as in Kafka,
-# because the latter would end producers of Java before 3.8 and of aiokafka. Clients of TxnOffsetCommit v0-1 crash on
-# COORDINATOR_LOAD_IN_PROGRESS. If a commit is impossible, EndTxn below v4 has UNKNOWN_PRODUCER_ID, after which
-# programs with Java's client or librdkafka can abort the transaction. INVALID_TXN_STATE would end their producers.
+# because the latter would end producers of Kafka's Java client before 3.8 and of aiokafka. Clients of TxnOffsetCommit
+# v0-1 crash on COORDINATOR_LOAD_IN_PROGRESS. If a commit is impossible, EndTxn below v4 has UNKNOWN_PRODUCER_ID, after
+# which programs with Kafka's Java client or librdkafka can abort the transaction. INVALID_TXN_STATE would end their
+# producers.
 _NEVER: Final = 1 << 15
 _PRODUCE, _FETCH, _LIST_OFFSETS, _METADATA, _OFFSET_COMMIT, _OFFSET_FETCH = 0, 1, 2, 3, 8, 9
 _FIND_COORDINATOR, _JOIN_GROUP, _HEARTBEAT, _LEAVE_GROUP, _SYNC_GROUP, _DELETE_TOPICS = 10, 11, 12, 13, 14, 20

@@ -1,7 +1,7 @@
 """Compute which partition of an internal topic holds the state of a key, such as a group id.
 
-The result agrees with Java's String.hashCode. This lets a client compute the offsets partition of a group, and a broker
-use a data directory that Apache Kafka wrote.
+The result agrees with Java's String.hashCode. A client can therefore compute the offsets partition of a group, and a
+broker can use a data directory that Apache Kafka wrote.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Read the keys and values of many batches, for readers of a whole log that keep the last value of each key.
+"""Read the keys and values of many batches. Readers that keep the last value of each key use this for a whole log.
 
 An uncompressed batch whose records have no headers, the form that coordinators write, is decoded in place at a fraction
 of the cost of `records.decode_batch`. All other batches, including damaged ones, are left to `decode_batch`.

@@ -355,7 +355,7 @@ class RecordWalk:
                 more = 0x80 if number < width - 1 else 0
                 expected = bytes((more | index >> (7 * number - 1) & 0x7F,)) * run
             if column != expected:
-                return 0  # the loop over single records then finds the wrong one, if any
+                return 0  # the loop over single records then finds the invalid one, if any
         for number in range(shape.timestamp_width):
             column = data[end + shape.timestamp + number : end + run * size : size].translate(_CONTINUES)
             byte = b"\1" if number < shape.timestamp_width - 1 else b"\0"

@@ -57,10 +57,10 @@ def write_stream(
     Rows without a partition are distributed among the partitions that a topic has at the time of this call, because
     Spark may compute the rows again. Partitions that are added later are not used until the next call.
 
-    `output_mode` is append, complete or update. Spark refuses update for data sources in Python. In this mode each
-    micro-batch is therefore written as a batch, with the same transaction, state and checks, and with the partitions
-    that exist when it begins. The same applies to a checkpoint in a remote file system, because only the driver can
-    read its batch plans.
+    `output_mode` is append, complete or update. Spark refuses update for data sources in Python. In this mode, Spark's
+    batch writer therefore writes each micro-batch. The transaction, state and checks are the same. The partitions are
+    those that exist when the micro-batch begins. The same applies to a checkpoint in a remote file system, because only
+    the driver can read its batch plans.
 
     `start()` makes this driver the owner of the query: it fences older drivers, and ends the transaction that a dead
     driver left open, so that readers need not wait for the first batch. It raises SupersededError if a newer driver has

@@ -237,7 +237,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         " partition was truncated, or its topic was deleted and created again",
                         self._fail,
                     )
-        # A new partition is read from its beginning, because records were written before the partition was noticed.
+        # A new partition is read from its beginning, because it may have got records before this reader noticed it.
         new = [one for one in end if one not in begin]
         begin |= self._open.run(self._finder.earliest(new))
         if isinstance(limit, ReadMaxRows):

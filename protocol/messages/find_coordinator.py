@@ -31,8 +31,8 @@ class FindCoordinatorResponse(Response):
 @request(key=10, versions="0-6", flexible="3+")
 class FindCoordinatorRequest(Request[FindCoordinatorResponse]):
     """Asks which broker coordinates a group (key type 0), a transactional id (1) or a share group (2, v6). v4 can ask
-    for several keys at once (KIP-699). Key type 64, of the extension, asks for the transaction coordinator of a
-    consumer group, which keeps the partitions that group-aware producers have claimed for the group.
+    for several keys at once (KIP-699). Key type 64, of the extension, asks for a consumer group's transaction
+    coordinator, which stores the partitions that group-aware producers have claimed for the group.
     """
 
     key: str = string("0-3")

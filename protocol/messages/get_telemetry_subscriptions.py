@@ -7,8 +7,8 @@ from ..schema import Request, Response, array, boolean, int16, int32, request, r
 
 @response(key=71, versions="0", flexible="0+")
 class GetTelemetrySubscriptionsResponse(Response):
-    """The name prefixes of the metrics that the broker wants, the interval in ms at which to push them, and their
-    maximum size in bytes.
+    """The name prefixes of the metrics that the broker wants, the interval in ms at which to push them, and the maximum
+    size of a push in bytes.
     """
 
     throttle_time_ms: int = int32("0+")
