@@ -64,8 +64,9 @@ class Bench:
             self.note(name, begun, calls)
 
     def answer(self, frame: memoryview) -> Any:
-        """Execute the request in `frame`, and encode its response; return the response. The request must not need to
-        wait.
+        """Execute the request in `frame`, and encode its response; return the response.
+
+        The request must not need to wait.
         """
         dispatcher = self.broker.dispatcher
         exchange = dispatcher.accept(self.peer, frame)

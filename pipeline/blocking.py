@@ -44,7 +44,10 @@ class BlockingCluster:
         return cluster
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine and return its result. After any exception, including KeyboardInterrupt, it has ended."""
+        """Run a coroutine and return its result.
+
+        If an exception such as KeyboardInterrupt interrupts this call, the coroutine is cancelled first.
+        """
         task = self._loop.create_task(work)
         try:
             return self._loop.run_until_complete(task)

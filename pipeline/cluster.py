@@ -60,7 +60,7 @@ class Daemon:
 
     @property
     def pid(self) -> int:
-        """The id of the running process. After the process has ended, it is still the same id."""
+        """The process id, even after the process has ended. Another start changes it."""
         assert self._process is not None, "not started"
         return self._process.pid
 

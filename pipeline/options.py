@@ -135,8 +135,9 @@ class Options(Table):
         return number
 
     def by_partition(self, name: str, at_least: int) -> dict[tuple[str, int], int]:
-        """Return JSON such as `{"topic": {"0": 23}}` as {(topic, partition): number}. Raises ConfigError, also for a
-        number below `at_least`.
+        """Return JSON such as `{"topic": {"0": 23}}` as {(topic, partition): number}.
+
+        Raises ConfigError, also for a number below `at_least`.
         """
         text = self.get(name)
         try:

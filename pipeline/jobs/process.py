@@ -26,10 +26,10 @@ JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
 class JobProcess:
-    """The process that runs a job. It is used once: `with process.session() as spark:
-    process.run(process.runner(spark))`.
+    """The process that runs a job. It can run only one.
 
-    Raises JobError for an invalid master.
+    Use it as `with process.session() as spark: process.run(process.runner(spark))`. Raises JobError for an invalid
+    master.
     """
 
     def __init__(self, job: Job, master: str, *, debug: bool = False) -> None:

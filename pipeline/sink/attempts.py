@@ -50,9 +50,7 @@ def recall(transactional_id: str) -> Attempt | None:
 
 
 def decided(transactional_id: str, state: SinkState | None) -> None:
-    """Store that the newest attempt has been committed or aborted. `state` is the newly committed state, if there is
-    one.
-    """
+    """Store that the newest attempt has been committed or aborted. `state` is the newly committed state, if any."""
     _write(transactional_id, None, state or last_decided(transactional_id), last_run(transactional_id))
 
 

@@ -137,8 +137,9 @@ def write(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None
 
 
 def repartitioned(df: DataFrame, options: Mapping[str, str], tasks: int | None = None) -> DataFrame:
-    """Return the frame with the column `partition` set in every row, and with one task per Kafka partition. Raises
-    KafkaError.
+    """Return the frame with the column `partition` set in every row, and with one task per Kafka partition.
+
+    Raises KafkaError.
     """
     topic = SinkOptions(options).topic
     check_columns(df.schema, topic, headers=False)

@@ -78,9 +78,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a transaction. The planner passes it to the tasks, which return it with their results for the
-    commit.
-    """
+    """One attempt at a transaction. It is sent from the planner to the tasks, and with their results to the commit."""
 
     transactional_id: str
     state_topic: str

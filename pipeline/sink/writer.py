@@ -375,9 +375,7 @@ class _Writer:
         self._decided(None)
 
     def _decided(self, state: SinkState | None) -> None:
-        """Store that the attempt has been committed or aborted. `state` is the committed state, or None if nothing
-        changed it.
-        """
+        """Store that the attempt has ended. `state` is the committed state, or None if it has not changed."""
         if self.settings.streaming:
             attempts.decided(self.settings.transactional_id, state)
         else:

@@ -180,8 +180,7 @@ def _check_complete(offsets: Mapping[tuple[str, int], int], partitions: Collecti
 
 
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
-    """Return ends up to which `most` offsets are read, shared among the partitions in proportion to their unread
-    offsets.
+    """Return ends for a read of at most `most` offsets. Each partition's share is proportional to its unread offsets.
 
     Each partition with unread offsets gets at least one offset until `most` is used up. The partitions with the most
     unread offsets come first. Partitions with equally many are sorted by name.

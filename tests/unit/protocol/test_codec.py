@@ -434,7 +434,7 @@ def test_a_position_in_a_larger_buffer_is_respected() -> None:
         ApiVersionsResponse(35),
         5 + len(raw),
     )
-    with pytest.raises(DecodeError, match="1 bytes after"):
+    with pytest.raises(DecodeError, match="1 bytes follow"):
         codec.decode(ApiVersionsResponse, b"12345" + raw + b"6", 3, 5)
 
 
