@@ -159,7 +159,7 @@ def consume(
 async def _partitions(consumer: Consumer, topic: str, *, wait: bool) -> list[int]:
     """Return the sorted partition numbers of a topic.
 
-    If the topic does not exist, raise ClickException, or with `wait` wait until the topic is created.
+    If the topic does not exist, wait until it is created if `wait` is true, else raise ClickException.
     """
     import asyncio
 

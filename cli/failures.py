@@ -39,7 +39,7 @@ def is_setting(error: BaseException) -> bool:
 
 
 def not_text(error: BaseException, arguments: Iterable[str]) -> str | None:
-    """Return the sentence that reports that an argument is not valid UTF-8, or None if this is not the error.
+    """Return the sentence that reports that an argument is not valid UTF-8, or None for any other error.
 
     Names and settings are sent to brokers in UTF-8. The paths of files may contain any bytes.
     """

@@ -58,8 +58,9 @@ def reset(
     as_json: bool,
     bootstrap: str,
 ) -> None:
-    """Set the committed offsets of the group NAME. Its consumers then continue at these offsets. The group must have no
-    members.
+    """Set the committed offsets of the group NAME. Its consumers then continue from these offsets.
+
+    The group must have no members.
 
     The command shows the new offsets and asks for confirmation. If stdin is not a terminal, it changes nothing without
     --execute, like Kafka's tool.

@@ -134,7 +134,7 @@ async def _answer_to_client(settings: dict[str, object]) -> DescribeLogDirsRespo
 
 
 def _problem_in(answer: DescribeLogDirsResponse) -> str | None:
-    """Return the problem that the response to DescribeLogDirs reports, or None.
+    """Return the problem that the DescribeLogDirs response reports, or None.
 
     Any response shows that the broker's event loop works. The response contains the errors of the data directories.
     """

@@ -33,7 +33,7 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name the owner of quotas: --user, --client-id and --ip, or --default-user and so on.
 
     The command receives the owner as the argument `owner`, for example {"user": "alice", "client-id": None}, where None
-    means the default. Without these options it is empty.
+    means the default. If none of these options is given, `owner` is empty.
     """
 
     @wraps(command)

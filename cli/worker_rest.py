@@ -23,7 +23,7 @@ def worker_options(command: F) -> F:
     """Add the options `--url` and `--json` to a command, which receives them as the arguments `url` and `as_json`.
 
     This also adds the options of `http_options`, for TLS and credentials. The default URL is the value of the
-    environment variable ONCELOG_CONNECT_URL, or http://127.0.0.1:8083 without the variable.
+    environment variable ONCELOG_CONNECT_URL, or http://127.0.0.1:8083 if the variable is not set.
     """
     command = http_options(command)
     command = click.option("--json", "as_json", is_flag=True, help="Print the worker's response as JSON.")(command)

@@ -80,7 +80,7 @@ class Watcher:
 async def feeder(bootstrap: str) -> AsyncIterator[Callable[[bytes | None, bytes], Awaitable[object]]]:
     """Yield a function `send(key, value)` of an idempotent producer for `flights`. `send` waits only for buffer memory.
 
-    When the context ends, all records are acknowledged, or the error of the first failed record is raised.
+    When the context ends, all records have been acknowledged, or the error of the first failed record is raised.
     """
     async with Producer(
         bootstrap_servers=bootstrap, linger_ms=20, compression_type="lz4", delivery_timeout_ms=DELIVERY_TIMEOUT_MS

@@ -9,7 +9,7 @@ Run     oncelog serve --data-dir data --listen 127.0.0.1:9092
         kill -TERM %1                              # or Ctrl-C
 
 The work is done at least once: after a crash, but not after SIGTERM, the last batch is handled again. If the results
-are written to topics, use etl.py instead: its transaction for that batch is aborted.
+are written to topics, use etl.py instead: after a crash, its transaction for that batch is aborted.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class Options(Table):
     def number_of_query(self, name: str) -> int | None:
         """Return the number in an option that `write_stream` has added, or None if the option is not given.
 
-        Raises ConfigError for a wrong value.
+        Raises ConfigError if the option is not a number.
         """
         given = self.of_query(name)
         row: Setting = long(None, at_least(0), doc="", name=name)

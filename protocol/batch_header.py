@@ -217,7 +217,7 @@ def stamp(
 
 
 def clear_attributes(buffer: bytearray | memoryview, position: int, keep: int) -> None:
-    """Clear every attribute bit that is not in `keep`, in place, in the batch at `position`. Renew the checksum."""
+    """Clear every attribute bit that is not in `keep` in the batch at `position`, in place. Renew the checksum."""
     (attributes,) = _ATTRIBUTES.unpack_from(buffer, position + _ATTRIBUTES_POSITION)
     _ATTRIBUTES.pack_into(buffer, position + _ATTRIBUTES_POSITION, attributes & keep)
     _renew_crc(buffer, position)

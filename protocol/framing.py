@@ -113,7 +113,7 @@ def encode_response_in_steps(
 
 
 def _led_by(lead: bytes, pieces: list[Buffer]) -> list[Buffer]:
-    """Return the buffers with `lead` in front. A small first buffer is joined with `lead`, to pass one buffer fewer."""
+    """Return the buffers with `lead` in front. A small first buffer is joined with `lead`, to save a buffer."""
     if len(pieces[0]) < 16384:
         pieces[0] = lead + pieces[0]
     else:

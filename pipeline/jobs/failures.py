@@ -124,7 +124,7 @@ def job_error(where: str, line: str) -> JobError:
 
 @contextlib.contextmanager
 def as_job_error(where: str, kinds: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Turn errors of Spark, of Kafka and of the types `kinds` into a JobError that begins with `where`."""
+    """Turn errors of Spark, of Kafka and of the types `kinds` into a JobError whose message begins with `where`."""
     try:
         yield
     except JobError:

@@ -1,10 +1,10 @@
 """Read what a checkpoint says about batches: which batch is planned, with which digest, and which one is done.
 
 Spark writes the offsets of a batch into `<checkpoint>/offsets/<number>` before the batch runs, and
-`<checkpoint>/commits/<number>` after it. These files are called notes. If the first note exists without the second,
-Spark runs the batch again. If the first note was lost, for example because the checkpoint was restored from a copy or
-the disk lost power, Spark plans another batch with the same number. The sink must not mistake that batch for the
-committed one: otherwise, the rows that only the new batch has would never be written.
+`<checkpoint>/commits/<number>` after it. These files are called notes. If a batch has only the note in `offsets`, Spark
+runs the batch again. If that note was lost, for example because the checkpoint was restored from a copy or the disk
+lost power, Spark plans another batch with the same number. The sink must not mistake that batch for the committed one:
+otherwise, the rows that only the new batch has would never be written.
 
 `Notes` are read from this machine's disk (`LocalNotes`), or through Hadoop by the driver (`hadoop_notes.py`).
 """

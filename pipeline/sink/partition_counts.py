@@ -39,7 +39,8 @@ async def partition_counts(cluster: Cluster, topic: str, timeout_s: float) -> di
 class TopicPartitionCounts:
     """The number of partitions of each topic.
 
-    For a topic that was created after the driver's decision, each task's process requests the number and caches it.
+    If a topic was created after the driver had fixed the numbers, each task's process requests its number and caches
+    it.
     """
 
     _asked: dict[tuple[str, str], tuple[int, float]] = {}  # noqa: RUF012  # shared by all instances of a process

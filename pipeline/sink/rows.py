@@ -1,7 +1,7 @@
 """Prepare the rows of a frame for topics: check the columns, and find out which Kafka partition each row belongs to.
 
 The columns are those of Spark's Kafka sink: value (required), key, topic, partition, headers. Other columns are not
-written. A row's partition is given by the column partition, else by the key with Kafka's hash. A row with neither goes
+written. A row's partition is given by the column `partition`, else by Kafka's hash of the key. A row with neither goes
 to the partition with the task's number, because no other task may write there.
 """
 

@@ -30,8 +30,8 @@ class FinalizedFeatureKey(Struct):
 class ApiVersionsResponse(Response):
     """The range of versions of each API, and from v3 the features that the broker supports and the cluster has
     finalized (KIP-584). The response's header is always v0, because the client does not know yet which versions the
-    broker understands. Up to v3 a supported feature whose minimum is 0 must be left out, because old Java clients fail
-    on it. v4 includes it.
+    broker understands. Up to v3 a supported feature whose minimum is 0 must be left out, because old versions of
+    Kafka's Java client fail on it. v4 includes it.
     """
 
     error_code: int = int16("0+")

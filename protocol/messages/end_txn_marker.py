@@ -7,8 +7,8 @@ from ..schema import Message, data, int32
 
 @data(versions="0", flexible="none")
 class EndTxnMarker(Message):
-    """The value of a control record that ends a transaction in one partition. The record's key says commit or abort.
-    The coordinator epoch prevents a replaced coordinator from writing markers.
+    """The value of a control record that ends a transaction in one partition. The record's key says whether the
+    transaction is committed or aborted. The coordinator epoch prevents a replaced coordinator from writing markers.
     """
 
     coordinator_epoch: int = int32("0+")
