@@ -13,6 +13,7 @@ PUBLIC = {
     "data_dir",
     "failure",
     "host",
+    "is_open",
     "node_id",
     "port",
     "start",
