@@ -26,7 +26,7 @@ says otherwise.
 
 {apis}
 
-Every client may send {open_to_all}, without any permission. An API that is not on this page is for super users only.
+Every client may send {open_to_all} without any permission. An API that is not on this page is for super users only.
 
 ## The extension
 
@@ -37,8 +37,9 @@ The [extension](extension.md) adds fields to Kafka's requests. These fields need
 | InitProducerId: `ConsumerGroupId`, `AssignedPartitions` | those that the table above marks with *extension* |
 | FindCoordinator: key type 64 | Describe on the group |
 | AddPartitionsToTxn: `Session` | those of the request without the field; a session may include `__consumer_offsets` |
-| EndTxn: `Topics` | those of the request without the field, because adding partitions needed Write on their topics |
-| DescribeConfigs: `transaction.claims` of a group | DescribeConfigs on the group; shows topics and transactional ids |
+| EndTxn: `Topics` | those of the request without the field: adding the partitions already required Write |
+| DescribeConfigs: `transaction.claims` of a group | DescribeConfigs on the group. \
+The value names topics and transactional ids |
 | IncrementalAlterConfigs: `transaction.claims` of a group | AlterConfigs on the group |
 """
 

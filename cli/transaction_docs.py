@@ -175,9 +175,14 @@ def _fence(metadata: TransactionMetadata, _: ProducerIdentity) -> Outcome:
 
 _V1, _V2 = TransactionVersion.TV_1, TransactionVersion.TV_2
 _REQUESTS: Final[tuple[tuple[str, Request, TransactionVersion, bool], ...]] = (
-    ("InitProducerId, a new instance", _init(own=False), _V2, False),
-    ("InitProducerId with its own id and epoch (KIP-360)", _init(own=True), _V2, False),
-    ("a group-aware InitProducerId of another id claims its partitions", _fence, _V2, False),
+    ("InitProducerId of a new instance", _init(own=False), _V2, False),
+    ("InitProducerId with the producer's own id and epoch (KIP-360)", _init(own=True), _V2, False),
+    (
+        "a group-aware InitProducerId of another transactional id, which claims the producer's partitions",
+        _fence,
+        _V2,
+        False,
+    ),
     ("AddPartitionsToTxn, AddOffsetsToTxn, Produce v12+, TxnOffsetCommit v5+: a new partition", _add, _V2, False),
     (
         "Produce below v12, TxnOffsetCommit below v5: a registered partition",
@@ -189,8 +194,8 @@ _REQUESTS: Final[tuple[tuple[str, Request, TransactionVersion, bool], ...]] = (
     ("EndTxn(abort) below v5", _end(False, _V1), _V1, False),
     ("EndTxn(commit) v5", _end(True, _V2), _V2, False),
     ("EndTxn(abort) v5", _end(False, _V2), _V2, False),
-    ("EndTxn(commit) v5, repeated with the epoch before", _end(True, _V2), _V2, True),
-    ("EndTxn(abort) v5, repeated with the epoch before", _end(False, _V2), _V2, True),
+    ("EndTxn(commit) v5, repeated with the previous epoch", _end(True, _V2), _V2, True),
+    ("EndTxn(abort) v5, repeated with the previous epoch", _end(False, _V2), _V2, True),
 )
 
 TABLES: Final[Mapping[str, Callable[[], str]]] = {

@@ -246,8 +246,8 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
         inside(
             _O.IDEMPOTENT_WRITE,
             _T.CLUSTER,
-            "a producer with neither id nor group",
-            "Write on any topic is required instead",
+            "a producer with neither a transactional id nor a group",
+            "Write on any one topic is required instead",
         ),
         inside(
             _O.WRITE,
@@ -308,7 +308,7 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
     "ExpireDelegationToken": (),
     "DescribeDelegationToken": (
         inside(_O.DESCRIBE, _T.DELEGATION_TOKEN, "each token of others", _HIDDEN),
-        inside(_O.DESCRIBE_TOKENS, _T.USER, "each token of others, by its owner", _HIDDEN),
+        inside(_O.DESCRIBE_TOKENS, _T.USER, "the owner of each token of others", _HIDDEN),
     ),
 }
 """The requirements of each API, in the order in which they are checked. An empty row opens an API to every client."""

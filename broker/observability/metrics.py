@@ -230,8 +230,8 @@ the metrics.
 The broker answers `GET /health` there with 200, or with 503 and the reason if one of these conditions holds:
 
 * The data directory has failed.
-* A flush of a log takes longer than `health.flush.max.ms`, because the disk is full or does not respond. With
-  `durability=os`, the check reports such a flush, too, although no producer waits for it.
+* A flush of a log takes longer than `health.flush.max.ms`, for example because the disk is full or does not
+  respond. With `durability=os`, the check reports such a flush, too, although no producer waits for it.
 * The broker cannot write and sync a small file, `.health-probe`, in the data directory within
   `health.probe.timeout.ms`. This *probe* detects a disk that does not respond even if the broker receives no records.
   At most one probe begins per `health.probe.interval.ms`, and at most one runs at a time. Checks in between get the

@@ -42,6 +42,6 @@ class DescribeDelegationTokenOwner(Struct):
 
 @request(key=41, versions="1-3", flexible="2+")
 class DescribeDelegationTokenRequest(Request[DescribeDelegationTokenResponse]):
-    """Asks for the delegation tokens that the caller may see (KIP-48), of some owners or, with null, of all owners."""
+    """Asks for the delegation tokens of some or (with null) all owners, as far as the caller may see them (KIP-48)."""
 
     owners: list[DescribeDelegationTokenOwner] | None = array(DescribeDelegationTokenOwner, "0+", nullable="0+")

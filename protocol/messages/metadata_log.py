@@ -60,8 +60,8 @@ class ProducerIdsKey(Message):
 
 @record_value(id=9101, versions="0", flexible="0+")
 class ProducerIdsValue(Message):
-    """The first producer id after all blocks that were handed out. A new value is durable before its block is used
-    (KIP-730).
+    """The first producer id after all blocks that were handed out. A new value is on disk before an
+    id of the new block is used (KIP-730).
     """
 
     next_producer_id: int = int64("0+")
@@ -83,7 +83,7 @@ class FeatureLevelValue(Message):
 
 @record_key(id=9103, versions="0", flexible="none")
 class BrokerConfigKey(Message):
-    """The key of a dynamic broker config: the id of the broker, empty for all brokers, and the setting's name."""
+    """The key of a dynamic broker config: the broker's id (empty for all brokers) and the setting's name."""
 
     broker: str = string("0")
     name: str = string("0")
