@@ -43,9 +43,9 @@ INTRODUCTION: Final = """# How cost grows
 
 <!-- written by `make performance` -->
 
-This page shows how the cost of a request, the use of memory and the time of a start grow with the load. Each plot
-changes one number and keeps all others constant. `make bench` compares oncelog with Apache Kafka, and `make stalls`
-shows how long a small request waits while the broker does something large.
+This page shows how the cost of a request, the use of memory and the time of a start grow with the load. In each plot,
+one number grows, and all others stay constant. `make bench` compares oncelog with Apache Kafka, and `make stalls` shows
+how long a small request waits while the broker does something large.
 
 Times are processor time of the broker's process, measured from outside. A client on the same machine sends {ahead}
 requests over TCP before it reads their responses. Each value is the lowest of {rounds} rounds. Durability is `os`.

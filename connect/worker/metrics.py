@@ -82,7 +82,10 @@ METRICS: Final = (
     Metric(f"{_ERROR}total_records_skipped", _UNTYPED, _TASK, "Records skipped because of errors.tolerance."),
     Metric(f"{_ERROR}total_retries", _UNTYPED, _TASK, "Repeated attempts to process a record."),
     Metric(f"{_ERROR}total_errors_logged", _UNTYPED, _TASK, "Logged failures to process a record."),
-    Metric(f"{_ERROR}last_error_timestamp", _GAUGE, _TASK, "Time of the last failure, in ms since the epoch, or 0."),
+    Metric(
+        f"{_ERROR}last_error_timestamp", _GAUGE, _TASK,
+        "Time of the last failure, in ms since the epoch; 0 if nothing has failed.",
+    ),
     Metric(
         "kafka_connect_connector_info", _GAUGE,
         ("connector", "connector_class", "connector_type", "connector_version"),
