@@ -373,8 +373,8 @@ MUTANTS: Final = (
         "a batch that waited is appended even if its transaction has ended",
         "transactions",
         "broker/api/transactional_produce.py",
-        "        verify_again(context, transactional_id, appends)",
-        "        pass",
+        "            left = register(context, transactional_id, appends)",
+        "            left = None",
     ),
     Mutant(
         "later portions of a Produce are appended even if the transaction has ended",
