@@ -1,8 +1,8 @@
 """The framework for settings: broker, client and pipeline declare their settings in tables that are built with it.
 
-The tables are in `broker/config.py` (with those of `acls`, `quotas` and `security`), `broker/metadata/topic_config.py`,
-`client/config.py` and `pipeline/options.py`. Connect uses `ConfigDef` instead, a part of its public API that is
-modelled on Kafka's Java class of the same name.
+The tables are in `broker/config.py` (which includes the tables of `acls`, `quotas` and `security`),
+`broker/metadata/topic_config.py`, `client/config.py` and `pipeline/options.py`. Connect uses `ConfigDef` instead, a
+part of its public API that is modelled on Kafka's Java class of the same name.
 """
 
 from .table import (
