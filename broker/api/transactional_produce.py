@@ -229,10 +229,8 @@ async def registered(context: RequestContext, registration: Registration, append
     If `appends` has more than `MANY_BATCHES` batches, the caller must check them with `verify_again` just before it
     appends them.
 
-    After each wait, all batches are checked again from the beginning, because other requests have run. The transaction
-    may have timed out, or its producer may have been fenced: a batch after the transaction's marker would begin a
-    transaction that never ends. The session may have ended, too. Then a batch that would have opened the session's next
-    transaction is late and must be refused.
+    After a wait for the previous transaction, all batches are checked again from the beginning, because the session may
+    have ended. Then a batch that would have opened the session's next transaction is late and must be refused.
     """
     coordinator = context.broker.transaction_coordinator
     transactional_id = registration.transactional_id
@@ -242,15 +240,18 @@ async def registered(context: RequestContext, registration: Registration, append
         try:
             if left.flush is not None:
                 await asyncio.shield(left.flush)
-            else:
-                await coordinator.until_settled(transactional_id, deadline, context)
+                break
+            await coordinator.until_settled(transactional_id, deadline, context)
         except KafkaError as error:
             for append in left.appends:
                 append.fail(KafkaError(error.code, error.message))
+            break
         if len(appends) > MANY_BATCHES:
             left = await run_in_slices(register_in_steps(context, transactional_id, appends))
         else:
             left = register(context, transactional_id, appends)
+    if len(appends) <= MANY_BATCHES:
+        verify_again(context, transactional_id, appends)
 
 
 def verify_again(context: RequestContext, transactional_id: str, appends: list[ProduceAppend]) -> None:
@@ -320,8 +321,6 @@ def _comes_to_register(context: RequestContext, transactional_id: str, append: P
     if not broker.config.transaction_partition_verification_enable:
         append.exempt = True
         return False
-    if broker.transaction_coordinator.registration.pending_flush(transactional_id, *identity) is not None:
-        return True  # to be admitted or refused after the flush
     _tell(context, transactional_id, append, code)
     append.fail(KafkaError(code))
     return False

@@ -24,9 +24,9 @@ class TransactionEntry:
     """The mutable holder of a transactional id's immutable TransactionMetadata.
 
     `metadata` is the current value, which responses may report. `pending` is a value that is appended but not yet
-    durable, or None; an id has at most one. `pending_flush` resolves when the pending value is durable. `unwritten` is
-    a COMPLETE_* value that is current but not yet in the log; it will be written before the id's next record.
-    `partition` is the partition of `__transaction_state` that holds the id.
+    durable, or None; an id has at most one. `unwritten` is a COMPLETE_* value that is current but not yet in the log;
+    it will be written before the id's next record. `partition` is the partition of `__transaction_state` that holds the
+    id.
 
     `closed` is not None while the ongoing transaction accepts no batches, because EndTxn(commit) waits, or has waited,
     for its records. It is a new object each time the transaction is closed. `given_up_ms` is the time, in ms since the
@@ -38,23 +38,12 @@ class TransactionEntry:
     while no request waits, because a broker has many entries and each empty list would take 56 bytes.
     """
 
-    __slots__ = (
-        "closed",
-        "given_up_ms",
-        "metadata",
-        "partition",
-        "pending",
-        "pending_flush",
-        "unwritten",
-        "waiters",
-        "written",
-    )
+    __slots__ = ("closed", "given_up_ms", "metadata", "partition", "pending", "unwritten", "waiters", "written")
 
     def __init__(self, metadata: TransactionMetadata, partition: int) -> None:
         self.metadata = metadata
         self.partition = partition
         self.pending: TransactionMetadata | None = None
-        self.pending_flush: asyncio.Future[None] | None = None
         self.closed: Closing | None = None
         self.given_up_ms: int | None = None
         self.unwritten: TransactionMetadata | None = None

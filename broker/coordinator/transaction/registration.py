@@ -222,9 +222,6 @@ class PartitionRegistration:
             version = TransactionVersion.TV_0
             code = self._check_session(transactional_id, producer_id, producer_epoch, partitions)
             if code is not ErrorCode.NONE:
-                flush = self.pending_flush(transactional_id, producer_id, producer_epoch)
-                if flush is not None:
-                    return flush
                 self.refuse(transactional_id, producer_id, producer_epoch, code, by)
                 raise KafkaError(code)
         return self.add_partitions_now(transactional_id, producer_id, producer_epoch, partitions, version, by=by)
@@ -237,23 +234,6 @@ class PartitionRegistration:
         """
         entry = self._core.state.peek(transactional_id)
         return entry is not None and sessions.opens(_decided(entry), producer_id, producer_epoch, partition)
-
-    def pending_flush(
-        self, transactional_id: str, producer_id: int, producer_epoch: int
-    ) -> asyncio.Future[None] | None:
-        """Return the flush of the producer's pending transition, or None if none is pending.
-
-        A batch must not be refused before the flush has ended. If the power failed first, the transition would be lost,
-        and the transaction could be committed without the refused batch. The caller awaits the future through
-        `asyncio.shield`.
-        """
-        entry = self._core.state.peek(transactional_id)
-        if entry is None or (entry.metadata.producer_id, entry.metadata.producer_epoch) != (
-            producer_id,
-            producer_epoch,
-        ):
-            return None
-        return entry.pending_flush
 
     def _check_session(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[TopicPartition]

@@ -174,7 +174,6 @@ class TransactionStateManager:
             return None
         entry.pending = new
         done: asyncio.Future[None] = flush.get_loop().create_future()
-        entry.pending_flush = done
         flush.add_done_callback(lambda flush: self._flushed(entry, new, flush, done))
         return done
 
@@ -363,7 +362,7 @@ class TransactionStateManager:
         flush: asyncio.Future[None],
         done: asyncio.Future[None],
     ) -> None:
-        entry.pending = entry.pending_flush = None
+        entry.pending = None
         error = KafkaError(ErrorCode.NOT_COORDINATOR) if flush.cancelled() else flush.exception()
         if error is None:
             self._become(entry, new)

@@ -50,9 +50,6 @@ TV0, TV2 = TransactionVersion.TV_0, TransactionVersion.TV_2
 TIMEOUT_MS = 1500
 """A transaction's timeout that passes while its records, the second flush after its begin, are flushed."""
 
-PATIENT = {"transaction.pending.wait.max.ms": 10_000}
-"""Requests wait for more flushes than any of them needs."""
-
 COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 
@@ -141,52 +138,6 @@ def test_no_batch_joins_a_transaction_whose_commit_waits_for_records(version: in
         assert data_log(broker).log_end_offset == end_offset
         assert not ending.done()
         await ending
-
-    on_a_slow_disk(work)
-
-
-@pytest.mark.parametrize("version", [11, 12])
-def test_batch_is_refused_when_the_end_of_its_transaction_is_on_disk(version: int) -> None:
-    """If the power failed first, a program that ignores the refusal could commit the transaction without the batch."""
-
-    async def work(broker: BrokerNode) -> None:
-        coordinator = broker.transaction_coordinator
-        who = await open_transaction(broker)
-        entry = coordinator.known("id")
-        fencing = asyncio.ensure_future(coordinator.init_producer_id("id", 60_000))
-        while entry.pending is None:
-            await asyncio.sleep(0)
-        assert await produced(broker, who, sequence=1, version=version) is not ErrorCode.NONE
-        assert entry.metadata.producer_epoch > who[1]
-        await fencing
-
-    on_a_slow_disk(work, PATIENT)
-
-
-def test_batch_whose_transaction_ends_when_its_partition_is_registered_is_refused_when_the_end_is_on_disk() -> None:
-    async def work(broker: BrokerNode) -> None:
-        coordinator = broker.transaction_coordinator
-        who = await coordinator.init_producer_id("id", 60_000)
-        producing = asyncio.ensure_future(produced(broker, who, sequence=0, version=12))
-        await asyncio.sleep(0)
-        fencing = asyncio.ensure_future(coordinator.init_producer_id("id", 60_000))
-        assert await producing is not ErrorCode.NONE
-        assert coordinator.known("id").metadata.producer_epoch > who[1]
-        await fencing
-
-    on_a_slow_disk(work, PATIENT)
-
-
-def test_older_batch_waits_until_its_partition_is_registered() -> None:
-    """A client may send it right behind AddPartitionsToTxn."""
-
-    async def work(broker: BrokerNode) -> None:
-        coordinator = broker.transaction_coordinator
-        who = await coordinator.init_producer_id("id", 60_000)
-        registering = asyncio.ensure_future(coordinator.registration.add_partitions("id", *who, [("t", 0)], TV0))
-        await asyncio.sleep(0)
-        assert await produced(broker, who, sequence=0, version=11) is ErrorCode.NONE
-        await registering
 
     on_a_slow_disk(work)
 
