@@ -315,14 +315,18 @@ def _decided(entry: TransactionEntry) -> TransactionMetadata:
 
 
 def _verify(entry: TransactionEntry, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:
-    """Return the code of `verify_partition`, but treat a transaction as ended as soon as its end is appended.
+    """Return the code of `verify_partition`, but accept no batch once the end of the transaction is appended.
 
-    A commit that still waits for the transaction's records counts as its end, too. A batch of a session that has ended
-    is late and gets INVALID_TXN_STATE.
+    Until the end is durable, the code is CONCURRENT_TRANSACTIONS, as in Kafka, so that the client sends the batch
+    again. If the power failed after a final refusal, the end could be lost, and the transaction could be committed
+    without the batch. While a commit waits for the transaction's records, the code is INVALID_TXN_STATE. So it is for a
+    batch of a session that has ended, because this batch is late.
     """
     code = verify_partition(entry.metadata, identity, partition)
     if code is ErrorCode.NONE:
-        if entry.closed is not None or (entry.pending is not None and entry.pending.state.is_prepare):
+        if entry.pending is not None and entry.pending.state.is_prepare:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        if entry.closed is not None:
             return ErrorCode.INVALID_TXN_STATE
         return code
     if sessions.came_late(entry.metadata, *identity):

@@ -155,5 +155,5 @@ async def test_the_decision_counts_from_its_append_on(world: World) -> None:
         while entry.pending is None and not entry.metadata.state.is_prepare:
             await asyncio.sleep(0)
     assert entry.pending is not None, "appended and not yet on disk"
-    assert coordinator.registration.verify(ID, *world.producer, where) is E.INVALID_TXN_STATE
-    assert coordinator.registration.verify_all(ID, *world.producer, [where]).code_of(where) is E.INVALID_TXN_STATE
+    assert coordinator.registration.verify(ID, *world.producer, where) is E.CONCURRENT_TRANSACTIONS
+    assert coordinator.registration.verify_all(ID, *world.producer, [where]).code_of(where) is E.CONCURRENT_TRANSACTIONS

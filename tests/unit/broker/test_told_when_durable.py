@@ -23,6 +23,7 @@ from oncelog.broker.handlers import add_offsets_to_txn, add_partitions_to_txn, p
 from oncelog.broker.log import PartitionLog
 from oncelog.broker.node import BrokerNode
 from oncelog.broker.scheduling.steps import run_in_slices
+from oncelog.broker.topic_names import OFFSETS_TOPIC
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from oncelog.protocol.messages.add_partitions_to_txn import (
@@ -138,6 +139,52 @@ def test_no_batch_joins_a_transaction_whose_commit_waits_for_records(version: in
         assert data_log(broker).log_end_offset == end_offset
         assert not ending.done()
         await ending
+
+    on_a_slow_disk(work)
+
+
+@pytest.mark.parametrize(("version", "code"), [(11, ErrorCode.NOT_ENOUGH_REPLICAS), (12, CONCURRENT)])
+def test_client_sends_a_batch_again_while_the_end_of_its_transaction_is_not_on_disk(
+    version: int, code: ErrorCode
+) -> None:
+    """If the power failed after a final refusal, a program that ignores it could commit without the batch."""
+
+    async def work(broker: BrokerNode) -> None:
+        coordinator = broker.transaction_coordinator
+        who = await open_transaction(broker)
+        entry = coordinator.known("id")
+        fencing = asyncio.ensure_future(coordinator.init_producer_id("id", 60_000))
+        while entry.pending is None:
+            await asyncio.sleep(0)
+        assert await produced(broker, who, sequence=1, version=version) is code
+        while entry.metadata.producer_epoch == who[1]:
+            await asyncio.sleep(FLUSH_S / 10)
+        assert await produced(broker, who, sequence=1, version=version) is ErrorCode.INVALID_PRODUCER_EPOCH
+        await asyncio.wait([fencing])
+        fencing.exception()  # it has waited longer than allowed
+
+    on_a_slow_disk(work)
+
+
+@pytest.mark.parametrize(("version", "code"), [(4, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), (5, CONCURRENT)])
+def test_client_sends_offsets_again_while_the_end_of_their_transaction_is_not_on_disk(
+    version: int, code: ErrorCode
+) -> None:
+    async def work(broker: BrokerNode) -> None:
+        coordinator = broker.transaction_coordinator
+        who = await coordinator.init_producer_id("id", 60_000)
+        home = (OFFSETS_TOPIC, broker.group_coordinator.partition_for("g"))
+        await coordinator.registration.add_partitions("id", *who, [home], TV0)
+        fencing = asyncio.ensure_future(coordinator.init_producer_id("id", 60_000))
+        while coordinator.known("id").pending is None:
+            await asyncio.sleep(0)
+        topics = [TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 5)])]
+        request = TxnOffsetCommitRequest("id", "g", *who, topics=topics)
+        with pytest.raises(KafkaError) as refused:
+            await cast(Awaitable[Any], txn_offset_commit.handle(context_of(broker, request, version), request))
+        assert refused.value.code is code
+        await asyncio.wait([fencing])
+        fencing.exception()  # it has waited longer than allowed
 
     on_a_slow_disk(work)
 
@@ -425,7 +472,7 @@ def test_first_claim_of_a_group_is_answered_when_it_is_on_disk() -> None:
 def test_offsets_in_a_transaction_are_answered_when_they_are_on_disk() -> None:
     async def work(broker: BrokerNode) -> None:
         who = await open_transaction(broker)
-        home = ("__consumer_offsets", broker.group_coordinator.partition_for("g"))
+        home = (OFFSETS_TOPIC, broker.group_coordinator.partition_for("g"))
         await broker.transaction_coordinator.registration.add_partitions("id", *who, [home], TV2)
         connection: Any = SimpleNamespace(peer_host="here")
         context = RequestContext(cast(Any, broker), connection, 28, 3, 1, "client", -1)
