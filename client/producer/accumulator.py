@@ -558,6 +558,10 @@ class RecordAccumulator:
 
 
 def _unplaceable(topic: str, error: BaseException) -> KafkaError:
-    failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no partition of topic {topic!r} could be chosen: {error!r}")
+    try:
+        text = repr(error)
+    except Exception:  # the exception is the program's, and so may be what it contains
+        text = type(error).__name__
+    failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no partition of topic {topic!r} could be chosen: {text}")
     failure.__cause__ = error
     return failure

@@ -117,6 +117,33 @@ async def test_a_partitioner_that_fails_fails_its_record_alone(bootstrap: str, f
             producer.send(topic, b"", key=b"raise")
 
 
+class _Unprintable:
+    def __repr__(self) -> str:
+        raise LookupError("detached")
+
+
+async def test_a_partitioner_whose_error_cannot_be_printed_fails_its_record_alone(
+    bootstrap: str, fresh_name: Names
+) -> None:
+    topic = fresh_name("topic")
+
+    def choose(topic: str, key: bytes | None, count: int) -> int:
+        if key == b"raise":
+            raise KeyError(_Unprintable())
+        return 0
+
+    async with (
+        asyncio.timeout(WAIT_S),
+        Admin(bootstrap_servers=bootstrap) as admin,
+        Producer(bootstrap_servers=bootstrap, partitioner_class=choose) as producer,
+    ):
+        await admin.create_topic(topic, 1)
+        held = [producer.send(topic, b"", key=key) for key in (b"raise", b"good")]
+        with pytest.raises(KafkaError, match="could be chosen: KeyError"):
+            await held[0]
+        assert (await held[1]).offset == 0
+
+
 def test_a_transaction_whose_partitioner_exits_cannot_commit_without_the_record() -> None:
     """The records wait for the partitions of their topic, and the event loop goes on after SystemExit."""
 
