@@ -53,7 +53,7 @@ def read_jks(content: bytes, password: str, key_password: str = "", *, keys: boo
     skipped. If `password` is empty, the digest is not checked, as in Java. Raises JksError.
     """
     if content[:4] != MAGIC:
-        raise JksError("it does not begin like a file in the format JKS")
+        raise JksError("its first bytes are not those of a JKS file")
     if len(content) < 12 + _DIGEST_BYTES:
         raise JksError("it is cut off")
     body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]

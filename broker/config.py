@@ -990,7 +990,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         return [metrics]
 
     def _check_overrides(self, listeners: Sequence[ListenerConfig]) -> None:
-        """Raise ConfigError if a `listener.name.` setting names no listener, or a listener that does not use it."""
+        """Raise ConfigError if a `listener.name.` setting names no listener, or one that does not use the setting."""
         owners = {_prefix(listener.name) + name: listener for listener in listeners for name in self.rows}
         for name in self.overrides:
             if name not in owners:
@@ -1022,7 +1022,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         self._refuse_unused(("ssl.",), "TLS", SecurityProtocol.SSL)
 
     def _check_logins(self, listeners: Iterable[ListenerConfig]) -> None:
-        """Raise ConfigError if the settings of a SASL listener are wrong, or if no listener uses a SASL setting."""
+        """Raise ConfigError if a SASL listener's settings are wrong, or if a SASL setting is used by no listener."""
         protected = [listener for listener in listeners if listener.protocol.uses_sasl]
         if protected:
             from .security.mechanisms import ListenerLogins
@@ -1035,7 +1035,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         )
 
     def _refuse_unused(self, prefixes: tuple[str, ...], protection: str, protocol: SecurityProtocol) -> None:
-        """Raise ConfigError if a setting with one of the prefixes is given, because no listener uses the protection."""
+        """Raise ConfigError if a setting with one of the prefixes is set, but no listener uses this `protection`."""
         for name in sorted(self.explicit - {"ssl.reload.interval.ms"}):
             if name.startswith(prefixes):
                 raise ConfigError(

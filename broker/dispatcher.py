@@ -247,7 +247,7 @@ class Dispatcher:
             raise MalformedRequest(self._describe(frame, error)) from None
 
     def _header(self, frame: memoryview) -> tuple[RequestHeader, int, KafkaError | None]:
-        """Return the header, the position of the body, and the error in the header's extension field or None."""
+        """Return the header, the position of the body, and the error (or None) in the header's extension field."""
         try:
             return *decode_request_header(frame), None
         except MalformedTag as error:
@@ -274,7 +274,7 @@ class Dispatcher:
         return Exchange(api, context, request, refusal or problem)
 
     def _read(self, api: HandledApi, frame: memoryview, version: int, position: int) -> Decoded:
-        """Return the decoded body, and the error in its extension fields or None. Erroneous fields are ignored.
+        """Return the decoded body, and the error (or None) in its extension fields. Erroneous fields are ignored.
 
         Bytes after the body are ignored, as in Kafka, because librdkafka 2.16 sends three extra bytes after Metadata
         v13.
@@ -484,7 +484,7 @@ class Dispatcher:
         return (yield from error_response(exchange.request, exchange.context.api_version, code, message))
 
     def encode(self, exchange: Exchange, response: Response) -> list[Buffer]:
-        """Return the encoded response with size and header; replace error codes that the request's version lacks."""
+        """Return the encoded response with size and header. Replace error codes that the version does not have."""
         context = exchange.context
         if context.answer_rows > FEW_ROWS:
             return run_at_once(self._encoded(exchange, _at_once(response)))

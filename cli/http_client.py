@@ -97,7 +97,7 @@ def _secret(option: str, variable: str) -> str:
             f"{path} cannot be read as text. Check the path, and who may read the file"
         ) from None
     if not lines or not lines[0].strip():
-        raise click.ClickException(f"{path} is empty. Write the user or the token into its first line")
+        raise click.ClickException(f"{path} is empty. Put NAME:PASSWORD or the token on its first line")
     return lines[0].strip()
 
 

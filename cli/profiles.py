@@ -1,6 +1,6 @@
-"""Read the settings of clients from a file, or from a named table of the user's file of profiles.
+"""Read the settings of clients from a file, or from a named table of the user's profiles file.
 
-The file of profiles is $ONCELOG_PROFILES, else oncelog/profiles.toml in $XDG_CONFIG_HOME, else in ~/.config.
+The profiles file is $ONCELOG_PROFILES, else oncelog/profiles.toml in $XDG_CONFIG_HOME, else in ~/.config.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..connect.settings.files import read_settings, read_tables
 
 
 def location() -> Path:
-    """Return the path of the file of profiles."""
+    """Return the path of the profiles file."""
     given = os.environ.get("ONCELOG_PROFILES")
     if given:
         return Path(given)
@@ -32,7 +32,7 @@ def named(profile: str) -> dict[str, str]:
     file = location()
     if not file.exists():
         raise click.UsageError(
-            f"There is no file of profiles {file}. Create it with a table [{profile}] of client settings, or name"
+            f"The profiles file {file} does not exist. Create it with a table [{profile}] of client settings, or name"
             " another file in ONCELOG_PROFILES."
         )
     tables = read_tables(file)

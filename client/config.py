@@ -455,7 +455,7 @@ class ProducerConfig(ClientConfig):
         if self.retries == 0:
             raise ConfigError(
                 "retries",
-                "0 contradicts enable.idempotence=true, which needs retries: raise it, or disable idempotence",
+                "0 contradicts enable.idempotence=true, which needs retries: set at least 1, or disable idempotence",
                 other,
             )
         if self.max_in_flight_requests_per_connection > IDEMPOTENT_MAX_IN_FLIGHT:

@@ -60,7 +60,10 @@ def topics_of(topics: Iterable[object]) -> list[str]:
 
 
 def whole_number(value: object, name: str, at_most: int, hint: str = "", *, at_least: int = 0) -> int:
-    """Return a whole number. Raises TypeError for another type, and ValueError outside of `at_least` to `at_most`."""
+    """Return `value` as an int.
+
+    Raises TypeError if it is not an integer, and ValueError if it is not between `at_least` and `at_most`.
+    """
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}{hint}")
     number = value.__index__()

@@ -114,7 +114,7 @@ class Decoder(Emitter):
         self.line(f"if {target} > 127: {target}, pos = long_uvarint(buf, pos, {target})")
 
     def length(self, wire: Text | Binary | Sequence, target: str, path: str, is_read: bool) -> None:
-        """Emit code that assigns None to `target` if the value is null, and begin the branch for other values.
+        """Emit code that assigns None to `target` if the value is null. Then begin the branch for other values.
 
         The code reads the length into `n`, unless `is_read` is true, which means that `n` already holds the length.
         """

@@ -90,7 +90,9 @@ def _check_lz4(data: memoryview, _max_bytes: int) -> None:
             break
         length = word & ~_LZ4_UNCOMPRESSED
         if length == 0 or (length == 1 and word < _LZ4_UNCOMPRESSED):  # one compressed byte expands to nothing
-            raise CorruptBatch("an lz4 frame has an empty block, at which Kafka's Java client stops: leave it out")
+            raise CorruptBatch(
+                "an lz4 frame has an empty block. Kafka's Java client stops reading there: write no empty blocks"
+            )
         position += between + length
     else:
         raise _too_many_blocks("lz4")

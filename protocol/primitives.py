@@ -207,7 +207,9 @@ class Sequence(_Sized):
         self.element = element
         self.element_min_size = min_size(element)
         if self.element_min_size < 1:
-            raise TypeError(f"array elements that take no bytes cannot be counted safely: {element!r}")
+            raise TypeError(
+                f"array elements must take at least one byte, so that their count can be checked: {element!r}"
+            )
 
     def _parse(self, stream: Any, context: Any, path: str) -> list[Any] | None:
         count = self._read_length(stream, path)

@@ -274,7 +274,7 @@ class RecordWalk:
         if count > limits.record_headers:
             raise CorruptBatch(f"record {index} has {count} headers, but at most {limits.record_headers} are allowed")
         if self._objects > limits.batch_objects:
-            raise BatchBudgetExceeded(f"a batch has more than {limits.batch_objects} records and headers")
+            raise BatchBudgetExceeded(f"a batch has more records and headers than the limit of {limits.batch_objects}")
         for _ in range(count):
             length = data[at]
             if length < 0x80:

@@ -151,7 +151,8 @@ def encode_batch(
         delta = record.offset - base_offset
         if delta <= previous:
             raise ValueError(
-                f"offset {record.offset} is not above {base_offset + previous} in a batch from {base_offset}"
+                f"offset {record.offset} is not greater than the previous offset {base_offset + previous} "
+                f"in the batch with base offset {base_offset}"
             )
         previous = delta
         pieces.append(encode_record(record.timestamp - base_timestamp, delta, record.key, record.value, record.headers))

@@ -242,7 +242,7 @@ T = TypeVar("T", bound=type[Struct])
 
 @dataclass_transform()
 def struct(cls: T) -> T:
-    """Check that each annotation in a class body of fields declares a field. The codecs read the class's `fields`."""
+    """Check that each annotation in the class body declares a field. The codecs read the class's `fields`."""
     declared = {spec.name for spec in cls.fields}
     for name in cls.__annotations__:
         if name not in declared:

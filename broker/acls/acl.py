@@ -17,7 +17,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class Acl(NamedTuple):
-    """One rule: allow or deny that `principal` (`User:alice`) executes `operation` on matching resources from `host`.
+    """One rule: `principal` (`User:alice`) at `host` is allowed or denied `operation` on matching resources.
 
     The values of the enumerations are defined in `protocol/access_rules.py`.
     """

@@ -242,7 +242,7 @@ class FetchSessionCache:
         return self._sessions.get(session.id) is session
 
     def _close(self, session_id: int) -> Steps[None]:
-        """Remove a session, if it exists, in the first step; then free the memory of its targets."""
+        """Remove a session, if it exists. Then free the memory of its targets, in several steps."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             targets, session.targets = session.targets, OrderedDict()

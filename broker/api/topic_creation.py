@@ -77,7 +77,7 @@ def checked_config(broker: BrokerServices, own: Mapping[str, str], stored: Mappi
 
     The items of an unchanged list are not checked, because another release may have stored them.
 
-    Raises KafkaError INVALID_CONFIG with the name of an invalid setting, or of two that contradict each other.
+    Raises KafkaError INVALID_CONFIG, which names the invalid setting or the two settings that contradict each other.
     """
     try:
         for name, text in own.items():

@@ -143,7 +143,7 @@ class StateLog:
     async def durable(self, partition: int, end_offset: int) -> None:
         """Return when all records below `end_offset` (an append's last_offset + 1) are durable.
 
-        Raise KafkaError KAFKA_STORAGE_ERROR if the flush failed; the appended records may then survive or be lost.
+        Raise KafkaError KAFKA_STORAGE_ERROR if the flush failed. In that case, the appended records may be lost.
         """
         flush = self.pending_flush(partition, end_offset)
         if flush is not None:

@@ -96,7 +96,7 @@ class BatchSearch:
         return None
 
     def whole_batches(self) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield (position, header) of each valid batch from byte `broken` on that is not inside another one.
+        """Yield (position, header) of each valid batch at or after byte `broken`, except batches inside another batch.
 
         Every byte is tried as the start of a batch. Raises SearchGivenUp.
         """

@@ -11,8 +11,8 @@ compacted while it is being read.
 * A batch with a producer's last sequence is kept, possibly without records, as long as the producer's state exists. The
   last batch of each new segment is kept, too, because it shows up to which offset the segment replaces the old ones.
 
-Replacement: `.cleaned` files are written and synced → they are renamed to `.swap`, the `.log` last (after a crash from
-here on, recovery uses the new segment) → the old segments are removed → the `.swap` suffix is removed. Groups are
+Replacement: `.cleaned` files are written and synced → they are renamed to `.swap`, the `.log` last (from then on,
+recovery after a crash uses the new segment) → the old segments are removed → the `.swap` suffix is removed. Groups are
 replaced in order, the oldest first. Each replacement is on disk before the next one begins, so a tombstone is never
 removed before the value that it deletes.
 
@@ -432,7 +432,7 @@ class Cleaner:
     def publish(self, log: PartitionLog, plan: CleaningPlan, cleaned: LogSegment) -> None:
         """Change the suffix of the files of `cleaned` to `.swap`, and sync the directory.
 
-        After a crash from here on, recovery uses this segment. May run in any thread. Do nothing if the log is closed,
+        If the broker crashes later, recovery uses this segment. May run in any thread. Do nothing if the log is closed,
         because another log may now use the same directory name. On failure, remove the new segment, leave the log
         unchanged, and raise OSError.
         """

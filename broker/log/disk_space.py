@@ -44,7 +44,7 @@ class DiskSpace:
         self._full: set[str] = set()
 
     def require(self, size: int) -> None:
-        """Reserve room for `size` bytes that a client writes. Raise KAFKA_STORAGE_ERROR if that needs the reserve."""
+        """Take room for `size` bytes that a client writes. Raise KAFKA_STORAGE_ERROR if only the reserve has room."""
         if size > self._granted:
             self._granted = self._grant(size, self.reserve_bytes, "log.reserve.bytes")
         self._granted -= size
@@ -55,9 +55,9 @@ class DiskSpace:
             self._granted = self._grant(size, self.reserve_bytes, "log.reserve.bytes")
 
     def require_internally(self, size: int) -> None:
-        """Reserve room for `size` bytes that an internal topic needs for anything other than a transaction decision.
+        """Take room for `size` bytes that an internal topic needs for anything other than a transaction decision.
 
-        Raise KAFKA_STORAGE_ERROR if that needs the part of the reserve that is kept for transaction decisions.
+        Raise KAFKA_STORAGE_ERROR if only the part of the reserve for transaction decisions has room.
         """
         if size > self._granted_internally:
             self._granted_internally = self._grant(size, self.decision_bytes, "log.reserve.decision.bytes")
@@ -75,8 +75,8 @@ class DiskSpace:
         if free < kept:
             raise OSError(
                 errno.ENOSPC,
-                f"the compaction of {name} has stopped at {free} free bytes, because it must keep {kept} bytes of"
-                " log.reserve.bytes free",
+                f"the compaction of {name} has stopped because only {free} bytes are free, and it must keep "
+                f"{kept} bytes of log.reserve.bytes free",
             )
 
     def _grant(self, size: int, kept: int, setting: str) -> int:

@@ -74,11 +74,11 @@ _LATER_SHARE: Final = 8
 class FlushTask:
     """One flush of a log up to `end_offset` (exclusive), and the files and directories that it syncs.
 
-    `files`: open files. `paths`: derived files. `directory`: the log's directory, "" if its names need no sync. `root`
-    and `root_change`: the directory that holds the log's directory, and the number of the change in it to sync, or 0 if
-    none. `rewrite`: writes bytes again, as one of the `steps`; it may raise OSError.
-    `note`: called with `end_offset` after the syncs. `extent`: what the journal can make durable in place of all these
-    syncs, or None if it cannot. `is_journaled`: whether the journal makes it durable.
+    `files`: open files. `paths`: derived files. `directory`: the log's directory, "" if its names need no sync. `root`:
+    the directory that holds the log's directory. `root_change`: the number of the change in `root` that must be synced,
+    or 0 if there is none. `rewrite`: writes bytes again, as one of the `steps`; it may raise OSError.
+    `note`: called with `end_offset` after the syncs. `extent`: the bytes that the journal can make durable in place of
+    all these syncs, or None if it cannot. `is_journaled`: whether the journal makes this flush durable.
     """
 
     end_offset: int
@@ -95,8 +95,9 @@ class FlushTask:
     def steps(self, fs: FileSystem) -> list[tuple[Lane, Callable[[], None]]]:
         """Return the jobs of this flush in their order, each with its lane. They raise the same errors as `run`.
 
-        If bytes must be written again, the first job syncs the files, so that an error that the descriptor pool has
-        kept ends the flush: the failed sync may have dropped bytes that were appended since, too.
+        If bytes must be written again, the first job syncs the files. If the descriptor pool has kept the error of
+        another sync, this job raises it and so ends the flush: that sync may also have dropped bytes that were appended
+        later.
         """
         run = Lane.FLUSH, partial(self.run, fs)
         if self.rewrite is None:
@@ -125,9 +126,10 @@ class FlushTask:
         """Sync the files of this flush.
 
         If the descriptor pool has synced a file and found no space, writes to the file raise this error until fdatasync
-        has reported it. So a lack of space is raised only after all files have been synced: the flush that writes their
-        bytes again could not write to the others otherwise. Every other error is raised at once, but a lack of
-        descriptors does not hide a lack of space, because the sync that is repeated for it would lose these bytes.
+        has reported it. The next flush writes the bytes of all these files again. So that none of these writes fails, a
+        lack of space is raised only after all files have been synced. Every other error is raised at once, with one
+        exception: a lack of descriptors does not hide an earlier lack of space. It would only be followed by another
+        sync, which would not write the bytes again, and so they would be lost.
         """
         lack: OSError | None = None
         for file in self.files:
@@ -204,12 +206,12 @@ class Rounds(Protocol):
         """Record that a log has failed. It never syncs its files again."""
 
     def want(self) -> None:
-        """Make the journal ready for rounds, unless it already is, because rounds would now save syncs."""
+        """Make the journal ready for rounds if it is not ready yet. Called when rounds would save syncs."""
 
     def is_writing(self) -> bool: ...
 
     def has_voids(self) -> bool:
-        """Whether voids (entries that invalidate earlier entries) wait to be written."""
+        """Whether there are voids (entries that invalidate earlier entries) that have yet to be written."""
 
     def cost(self, task: FlushTask) -> int | None:
         """Return the bytes that a flush takes in the journal; None if the log's own files must be synced."""
@@ -322,7 +324,7 @@ class LogFlusher:
             self._since.pop(log, None)
 
     def try_again(self) -> None:
-        """Run the failed housekeeping jobs again, except those of which a job with the same name waits or runs."""
+        """Run each failed housekeeping job again, unless a job with the same name is waiting or running."""
         for what in [what for what in self._undone if not self.is_unfinished(what)]:
             job, lane = self._undone.pop(what)
             self.submit(job, what, lane)
@@ -409,10 +411,11 @@ class LogFlusher:
         return self._urgent or self._later
 
     def _begin_round(self, journal: Rounds) -> None:
-        """Begin the next round, unless one is being written. It includes all dirty logs, as far as the limits allow.
+        """If no round is being written, begin one with all dirty logs, as far as the limits allow.
 
-        Logs whose own files must be synced are flushed outside of the round. The same applies to a single dirty log:
-        its flush takes one sync in either case, and without the journal no second sync of the same bytes follows.
+        Logs whose own files must be synced are flushed outside of the round. If only one log is dirty, its own files
+        are synced, too. The flush takes one sync in either case, but after a write to the journal the same bytes would
+        have to be synced again in the log's files.
         """
         if journal.is_writing() or self._failed:
             return
@@ -550,8 +553,8 @@ class LogFlusher:
     def _unflushed(self, log: Flushable, task: FlushTask | None, error: OSError) -> None:
         """Postpone a flush that lacked disk space or a descriptor; after any other error, fail the log's flush.
 
-        When the flusher stops, a flush that lacked disk space is repeated once at once: the lack may be an earlier one
-        that the descriptor pool noticed.
+        When the flusher stops, a flush that lacked disk space is immediately repeated once, because the descriptor pool
+        may have noticed the lack some time ago.
         """
         if self._stopping and task is not None and error.errno in NO_SPACE and log not in self._last_tries:
             self._last_tries.add(log)

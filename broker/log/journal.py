@@ -13,12 +13,12 @@ bytes. They are copied to a file for this log alone, which stays until the next 
 
 Rules:
 
-* A name is not used again while the journal has valid entries for it. A redo knows partitions by the names of their
-  directories and segments by their base offsets. So before a directory's name may be used again (DeleteTopics), and
-  before other bytes take the place of a segment (compaction), `forget` writes a void to the journal: an entry that
+* A name is not used again while the journal has valid entries for it. A redo identifies partitions by the names of
+  their directories and segments by their base offsets. So before a directory's name may be used again (DeleteTopics),
+  and before other bytes take the place of a segment (compaction), `forget` writes a void to the journal: an entry that
   invalidates earlier entries. If a void is damaged, the marks of segments and the recovery points protect the records.
-* No file is kept for the entries of a deleted partition, even if its void is not on disk yet: the void itself may need
-  the space of that file.
+  * No file is kept for the entries of a deleted partition, even if its void is not on disk yet: the void itself may
+  need the space of that file.
 * Files are removed in the order in which they were written. So a void outlives the entries that it invalidates, and
   missing batches are noticed.
 * A file in which a write or a sync has failed is never written again. The bytes of that batch are in the page cache of
@@ -104,10 +104,10 @@ class LiveFile:
     """A file whose entries would be redone after a crash.
 
     `lowest`: the smallest base offset of its entries, by the name of the partition. `ends`: the end offset of the last
-    entry of each log that needs the file, because its own files are not synced that far. `unsettled`: the same logs
-    in the order in which their files are synced, once the file is full. `copies`: the files for the entries of failed
-    logs, by the name of the partition. `file` is None for entries that are kept until the next start, or until the
-    partition `kept_for` is deleted.
+    entry of each log that needs the file, because the log's own files are not synced that far. `unsettled`: the same
+    logs in the order in which their files are synced, once the file is full. `copies`: the files for the entries of
+    failed logs, by the name of the partition. `file` is None for entries that are kept until the next start, or until
+    the partition `kept_for` is deleted.
     """
 
     path: str
@@ -202,7 +202,7 @@ class Journal:
         return self._is_writing
 
     def has_voids(self) -> bool:
-        """Whether voids wait to be written."""
+        """Whether there are voids that have yet to be written."""
         return bool(self._voids)
 
     def cost(self, task: FlushTask) -> int | None:
@@ -323,7 +323,7 @@ class Journal:
             await asyncio.wait([self._copying])
 
     async def _void(self, names: Sequence[str], below: int) -> None:
-        """Make the entries for segments of these partitions below base offset `below` void. Return when this is done.
+        """Invalidate these partitions' entries for segments with base offsets below `below`; return when this is done.
 
         The voids are queued before the first wait. Raises OSError.
         """

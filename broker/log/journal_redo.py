@@ -9,17 +9,19 @@ This module defines the order of the steps, each of which may be repeated after 
    partition of the same name.
 3. `redo` writes the entries of each partition, and syncs the files. It also writes bytes that can already be read from
    a file: if the disk has refused them, they are only in the page cache. No file or directory is created. If one is
-   missing, either the partition or the segment was deleted after the entry was written, or the loader finds the loss.
+   missing, its partition or segment may have been deleted after the entry was written. If not, the loader finds the
+   loss.
 4. The loader recovers the logs. `end_offset` says up to which offset records were acknowledged.
 5. `remove` removes the journal files. If the entries of a partition could not be written or synced, they are kept in a
    file of their own (`keep`) for the next start, and the partition stays offline. If there is no space for that file,
    all journal files stay (`leave`).
 
 Damaged bytes in the middle of the journal affect only the partition that they belong to. The other entries of this
-partition are redone, and the indexes of the segment are removed, so that the loader reads all batches of the segment
-and finds out which ones are missing. If the list of entries of a batch is damaged, it is not known which partitions the
-entries belong to. Then, if the operating system has been restarted since the journal was written, nothing is redone and
-the start fails. Otherwise the page cache still has all bytes of these entries, and the loader writes them again.
+partition are redone, and the indexes of the damaged entry's segment are removed, so that the loader reads all batches
+of that segment and finds out which ones are missing. If the list of entries of a batch is damaged, it is not known
+which partitions the entries belong to. Then, if the operating system has been restarted since the journal was written,
+nothing is redone and the start fails. Otherwise the page cache still has all bytes of these entries, and the loader
+writes them again.
 """
 
 from __future__ import annotations
@@ -82,10 +84,10 @@ class LeftJournal:
     """The journal that the last run has left in `directory`.
 
     `entries`: the entries that no void invalidates, by the name of the partition, in order. `paths`: the journal files.
-    `empty`: those of them that have no batch. `number`: the number of the next file, above all that are in use.
-    `sequence`: the sequence of the next batch. `damage`: why entries may be missing, or None. `same_boot`: whether the
-    operating system has run without a restart since the journal was written, so that the page cache should have the
-    missing bytes. `failures`: the errors of the partitions whose entries cannot be redone.
+    `empty`: those of them that have no batch. `number`: the number of the next file, which is higher than all numbers
+    in use. `sequence`: the sequence of the next batch. `damage`: why entries may be missing, or None. `same_boot`:
+    whether the operating system has run without a restart since the journal was written, so that the page cache should
+    have the missing bytes. `failures`: the errors of the partitions whose entries cannot be redone.
     """
 
     directory: str

@@ -150,7 +150,7 @@ class Log(Protocol):
         """Return None if everything below `end_offset` is as durable as `durability` demands, else a future to await.
 
         All waiters of the same flush share the future, so each must shield it. If the flush fails, the future fails
-        with KafkaError KAFKA_STORAGE_ERROR; the appended batches may or may not survive then.
+        with KafkaError KAFKA_STORAGE_ERROR. In that case, the appended batches may or may not survive.
         """
 
     # --- read
@@ -286,7 +286,10 @@ class Logs(Protocol):
         """Yield every log that is not offline."""
 
     def miss(self, key: TopicPartition) -> None:
-        """Take a lost partition offline because its topic still exists. Otherwise it would begin again at offset 0."""
+        """Take a partition offline whose files are lost although its topic still exists.
+
+        If it stayed online, it would begin again at offset 0.
+        """
 
     def forget(self, key: TopicPartition) -> None:
         """Drop a lost partition from `lost` because its topic no longer exists."""

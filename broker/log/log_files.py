@@ -2,8 +2,8 @@
 
 For the flush under way and the next one, this module keeps the work and the waiters. It also keeps the flushed offset,
 the synced offset and the offline state, makes the syncs after which the log no longer depends on the journal, and
-closes files as soon as no sync needs them. `LogFlusher` and `Journal` know a log by its `LogFiles`. Other modules write
-the batches to the segments, and then call `appended`.
+closes files as soon as no sync needs them. `LogFlusher` and `Journal` use only the `LogFiles` of a log. Other modules
+write the batches to the segments, and then call `appended`.
 
 Invariants, at every moment:
 
@@ -203,7 +203,7 @@ class LogFiles:
         """Return None if everything below `end_offset` is as durable as `durability` demands, else a future to await.
 
         All waiters of the same flush share the future, so each must shield it. If the flush fails, the future fails
-        with KafkaError KAFKA_STORAGE_ERROR; the appended batches may or may not survive then.
+        with KafkaError KAFKA_STORAGE_ERROR. In that case, the appended batches may or may not survive.
         """
         return None if self._durability == "os" else self.synced(end_offset)
 
@@ -548,7 +548,7 @@ class LogFiles:
             self.flusher.submit(unlink, f"removal of {len(paths)} segments from {paths[0]} on", Lane.REMOVAL)
 
     def close_in_steps(self, reason: KafkaError) -> Steps[None]:
-        """Close the log in the first step: readers and writers get `reason` from now on. Then close all files."""
+        """Close the log, so that readers and writers get `reason` from now on; then close its files, in steps."""
         self.closed = True
         segments = dict.fromkeys((*self._segments, *chain.from_iterable(self._needing_syncs())))
         for unsynced in self._needing_syncs():

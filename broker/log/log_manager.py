@@ -204,7 +204,7 @@ class LogManager:
 
     @property
     def oldest_flush_s(self) -> float:
-        """The age in seconds of the oldest flush, or of the oldest sync that the journal has requested; 0 without any.
+        """The age in seconds of the oldest flush, or of the oldest sync for the journal; 0 if there is none.
 
         The age of a flush includes waits for disk space or descriptors.
         """
@@ -855,7 +855,7 @@ class LogManager:
     def _checkpoint(self) -> None:
         """Begin to write the recovery points, and to save the state of logs that have grown.
 
-        After a crash, recovery then need not verify older batches.
+        Recovery after a crash need not verify batches below the recovery points.
         """
         if self._checkpointing is None or self._checkpointing.done():
             steps = self._checkpoint_in_steps()
@@ -926,7 +926,7 @@ class LogManager:
             self._written_recovery_points = points
 
     def _write_new_recovery_points(self) -> None:
-        """Write the recovery points, unless another write has covered all changes before this job begins.
+        """Write the recovery points, unless another write already covered all changes before this job began.
 
         So the deletions of many topics at the same time need only a few writes. Raises OSError.
         """
@@ -941,7 +941,7 @@ class LogManager:
             self._written_cleaner_offsets = points
 
     def _write_new_cleaner_offsets(self) -> None:
-        """Write the cleaner offsets, unless another write has covered all changes before this job begins."""
+        """Write the cleaner offsets, unless another write already covered all changes before this job began."""
         if self._cleaner_offsets is not self._written_cleaner_offsets:
             self._write_cleaner_offsets()
 
@@ -1143,7 +1143,7 @@ class LogManager:
     def begin_stop(self) -> None:
         """From now on, fail a flush that lacks disk space or a descriptor, so that the stop does not wait for it.
 
-        Such a flush is repeated once more. `stop` ends the stop.
+        Such a flush is repeated once more. Call `stop` to complete the stop.
         """
         if self._flusher is not None:
             self._flusher.begin_stop()

@@ -23,7 +23,7 @@ from .kafka_segments import KafkaSegments
 class OffsetRules:
     """The rules for one log. `following` always is the base offset of the next segment; None for the last segment.
 
-    `start_offset`: the log start offset. `cleaned_to`: the offset up to which compaction came according to its
+    `start_offset`: the log start offset. `cleaned_to`: the offset up to which the log is compacted according to the
     checkpoint; None if it is not known. A crash may have interrupted a later compaction before the checkpoint was
     written. So finished segments, the only ones that are compacted, may have gaps from this offset on, too. Without
     `trust_gaps`, such gaps count as damage.
@@ -57,7 +57,7 @@ class OffsetRules:
         return (self._trust_gaps and following is not None) or self.may_have_gaps(end_offset)
 
     def may_have_gaps(self, offset: int) -> bool:
-        """Whether compaction may have left gaps at `offset`: it came that far, or its progress is not known."""
+        """Whether compaction may have left gaps at `offset`: it has come that far, or its progress is not known."""
         return self._cleaned_to is None or offset < self._cleaned_to
 
     def fits(self, end_offset: int, base_offset: int, next_offset: int, following: int | None) -> bool:

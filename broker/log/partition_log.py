@@ -271,7 +271,7 @@ class PartitionLog:
         """Return None if everything below `end_offset` is as durable as `durability` demands, else a future to await.
 
         All waiters of the same flush share the future, so each must shield it. If the flush fails, the future fails
-        with KafkaError KAFKA_STORAGE_ERROR; the appended batches may or may not survive then.
+        with KafkaError KAFKA_STORAGE_ERROR. In that case, the appended batches may or may not survive.
         """
         return self.files.flushed(end_offset)
 
@@ -731,7 +731,7 @@ class PartitionLog:
             )
 
     def _close_in_steps(self, reason: KafkaError) -> Steps[None]:
-        """Close the log in the first step: readers and writers get `reason` from now on. Then close all files."""
+        """Close the log, so that readers and writers get `reason` from now on; then close its files, in steps."""
         self.reader.forget()
         yield from self.files.close_in_steps(reason)
         yield from self.retention.close_in_steps()

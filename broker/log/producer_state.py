@@ -118,7 +118,7 @@ class ProducerStateEntry:
         return batch
 
     def _with_sequences_of(self, header: BatchHeader) -> BatchMetadata | None:
-        """Return the remembered batch of any transaction with the same epoch and sequences as `header`, else None."""
+        """Return the remembered batch with the epoch and sequences of `header`, whatever its transaction, else None."""
         if header.producer_epoch != self.producer_epoch:
             return None
         last_sequence = header.last_sequence

@@ -48,7 +48,7 @@ class ProducerStateManager:
     """The state of all producers of one partition; `where` names the partition in errors.
 
     `end_offset` (exclusive): the offset up to which the state covers the log. `snapshot_offset`: the offset up to which
-    the last snapshot covers it, or -1 without a snapshot.
+    the last snapshot covers the log, or -1 without a snapshot.
     """
 
     __slots__ = (

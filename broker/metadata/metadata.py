@@ -111,7 +111,7 @@ class Metadata(Protocol):
         """Return the topics whose deletion is unfinished."""
 
     def finish_deletions(self) -> None:
-        """Resume, when the broker starts, the deletions that are unfinished.
+        """Resume unfinished deletions when the broker starts.
 
         Every subscriber must already be in `on_topic_deleted`, because a name becomes free when all subscribers have
         dropped their data.

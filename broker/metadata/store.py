@@ -314,7 +314,7 @@ class MetadataStore:
         return list(self._deleting.values())
 
     def finish_deletions(self) -> None:
-        """Resume, when the broker starts, the deletions that are unfinished."""
+        """Resume unfinished deletions when the broker starts."""
         for topic in list(self._deleting.values()):
             self._drop(topic)
 

@@ -133,9 +133,9 @@ class Acceptor:
     ) -> None:
         """Start `work`, which serves the connection of `peer` and adds its protocol object to `made`.
 
-        Once the connection is registered, the listener closes it. If `work` ends earlier, the connection is closed
-        here. `counted` is the host towards whose limits the connection counts, or None if the connection is not counted
-        here.
+        Once the connection is registered, the listener is responsible for closing it. If `work` ends earlier, the
+        connection is closed here. `counted` is the host towards whose limits the connection counts, or None if the
+        connection is not counted here.
         """
 
         def ended(task: asyncio.Task[None]) -> None:  # also runs if `work` is cancelled before it begins

@@ -185,21 +185,21 @@ class Gate(asyncio.Protocol):
         self._turns.steps.leave(self._network, self._step)
 
     def eof_received(self) -> bool | None:
-        """Pass on that the peer sends nothing more."""
+        """Tell the TLS protocol that the peer sends nothing more."""
         return None if self._tls is None else cast("bool | None", self._tls.eof_received())
 
     def pause_writing(self) -> None:
-        """Pass on that the peer is not reading."""
+        """Tell the TLS protocol that the peer is not reading."""
         if self._tls is not None:
             self._tls.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass on that the peer is reading again."""
+        """Tell the TLS protocol that the peer is reading again."""
         if self._tls is not None:
             self._tls.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Pass on that the connection has ended."""
+        """Tell the TLS protocol that the connection has ended."""
         self._forget()
         if self._tls is not None:
             self._tls.connection_lost(error)

@@ -121,7 +121,7 @@ class Listeners:
 
     @property
     def first(self) -> Listener:
-        """The listener that the setting `listeners` names first."""
+        """The first listener in the setting `listeners`."""
         return next(iter(self._open.values()))
 
     @property

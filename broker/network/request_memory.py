@@ -1,10 +1,10 @@
 """Limit the memory that the connections of a listener use for incoming requests (`queued.max.request.bytes`).
 
-A connection knows a frame's size from its first bytes. It reserves the memory for the frame before it reads on, so that
-a frame with a reservation can always be completed. Small frames (up to 1/32 of the limit) may use all free memory, and
-a quarter of the limit is reserved for them. Large frames share the rest. If all large frames wait, one of them is
-admitted regardless of its size: otherwise the bytes that the waiting frames already hold could make all of them wait
-forever.
+A connection learns a frame's size from the frame's first bytes. It reserves the memory for the frame before it reads
+on, so that a frame with a reservation can always be completed. Small frames (up to 1/32 of the limit) may use all free
+memory, and a quarter of the limit is reserved for them. Large frames share the rest. If all large frames wait, one of
+them is admitted regardless of its size: otherwise the bytes that the waiting frames already hold could make all of them
+wait forever.
 
 When memory is short, connections first give back buffers that they keep only for speed. Then frames wait. Frames of
 connections that have already been sent a response come first, then smaller frames, then earlier ones. After every

@@ -78,7 +78,8 @@ class RecordLimit(asyncio.BufferedProtocol):
     """Stands between a transport and its TLS protocol, and passes on a limited number of records.
 
     While records are held, the transport is paused. The TLS protocol also pauses and resumes the transport. Whenever
-    the TLS protocol receives bytes, the transport is paused or not, as the TLS protocol has last requested.
+    the TLS protocol receives bytes, the transport is in the state (paused or not) that the TLS protocol has requested
+    last.
 
     Nothing is passed on while the peer is not reading: the TLS library answers some records by itself, for example each
     attempt to renegotiate in TLS 1.2, and its answers would pile up.
@@ -164,7 +165,7 @@ class RecordLimit(asyncio.BufferedProtocol):
             self._wait()
 
     def eof_received(self) -> bool | None:
-        """Pass on that the peer sends nothing more.
+        """Tell the TLS protocol that the peer sends nothing more.
 
         While records are held, the end is not passed on: the transport reports it again whenever reading is resumed.
         """
@@ -191,19 +192,19 @@ class RecordLimit(asyncio.BufferedProtocol):
             self._transport.close()
 
     def pause_writing(self) -> None:
-        """Pass on that the peer is not reading."""
+        """Tell the TLS protocol that the peer is not reading."""
         self._peer_reads = False
         self._tls.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass on that the peer is reading again, then pass on the bytes that were held."""
+        """Tell the TLS protocol that the peer is reading again, then pass on the bytes that were held."""
         self._peer_reads = True
         self._tls.resume_writing()
         if self._held:
             self._turns.wait(self._network, self._turn)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Pass on that the connection has ended."""
+        """Tell the TLS protocol that the connection has ended."""
         self._held.clear()
         self._turns.leave(self._network, self._turn)
         if self._ending is not None:

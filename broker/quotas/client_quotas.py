@@ -148,7 +148,7 @@ class Usage:
             self.wait_for(meter.wait_s(now))
 
     def tell(self, response: Response) -> None:
-        """Set the time that the client has to wait in the response."""
+        """Set the response's field with the time that the client has to wait (`throttle_time_ms`)."""
         if self.wait_s and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = math.ceil(self.wait_s * 1000)
 

@@ -70,7 +70,7 @@ class WindowedRate:
 
 
 class TokenBucket:
-    """Tokens that arrive at the quota's rate. At most those of `windows * window_s` seconds are kept (KIP-599).
+    """Tokens that arrive at the quota's rate. At most the tokens of `windows * window_s` seconds are kept (KIP-599).
 
     Work is admitted while there are tokens. It may use more tokens than there are.
     """

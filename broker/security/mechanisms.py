@@ -1,4 +1,4 @@
-"""Make the rules for the logins of a SASL listener from its `sasl.*` settings."""
+"""Derive a SASL listener's login rules from its `sasl.*` settings."""
 
 from __future__ import annotations
 

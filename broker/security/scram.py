@@ -34,7 +34,7 @@ class ScramUsers(Protocol):
 
 
 class TokenLogins(Protocol):
-    """The part of the manager of delegation tokens that logins use."""
+    """The part of the delegation token manager that logins use."""
 
     async def credential(self, token_id: str, mechanism: ScramMechanism) -> ScramCredential | None:
         """Return the credential of a token; None for a token that does not exist or has expired."""
@@ -91,7 +91,7 @@ class ScramExchange:
             return Proof(Principal("User", user.name))
         proof = None if self._tokens is None else self._tokens.proof(user.name)
         if proof is None:
-            raise ScramError("the delegation token has expired during the login")
+            raise ScramError("the delegation token expired during the login")
         return proof
 
     def _kind(self, user: ScramUser) -> str:

@@ -22,7 +22,7 @@ SYNCED_AT_ONCE: Final = 16
 
 
 class Crowding:
-    """Whether a pool has more files open than its capacity, and a future that is done when this is over.
+    """Tells whether a pool has more files open than its capacity, and holds a future that is done when this is over.
 
     `end` is this future, or None while the pool is not crowded. A request that appends to many logs checks `end`
     between two logs, and awaits it unless it is None.
@@ -98,9 +98,9 @@ class DescriptorRelief:
                 self._go_on()
 
     def _go_on(self) -> None:
-        """Sync more files if a file was synced and more are needed.
+        """Begin another round of syncs if the last one synced any file and the pool still needs more.
 
-        End the crowding unless the pool is over its capacity and more files are being synced.
+        Then end the crowding, unless the pool is still over its capacity and another round has begun.
         """
         over = self._pool.is_over_capacity()
         if self._progress and (over or self._pool.is_short()):

@@ -38,7 +38,7 @@ def raise_limit() -> int:
 
 
 def open_files(setting: int) -> int:
-    """Return the maximum number of open data files: `setting` (-1: 16,384), or half of the process's limit if lower."""
+    """Return the maximum number of open data files: `setting` (-1: 16,384), but at most half of the process's limit."""
     wanted = LARGEST_DEFAULT if setting < 0 else setting
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return wanted if limit == resource.RLIM_INFINITY else max(min(wanted, limit // 2), _FEWEST_FILES)

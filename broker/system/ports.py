@@ -226,7 +226,7 @@ class Threads(Protocol):
 
 
 class RealFile:
-    """A `File` with a file descriptor of the operating system."""
+    """A `File` backed by an operating system file descriptor."""
 
     __slots__ = ("_fd",)
 

@@ -78,7 +78,7 @@ class _Jobs:
         self._idle: list[SimpleQueue[_Item]] = []
 
     def put(self, item: _Item) -> None:
-        """Give `item` to the thread that became idle last, or to the first thread that asks for one."""
+        """Give `item` to the thread that became idle last. If none is idle, the first thread to ask gets it."""
         with self._lock:
             if not self._idle:
                 self._waiting.append(item)

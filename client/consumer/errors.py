@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class CommitFailedError(KafkaError):
     """The offsets were not committed: the member has left the group, and its partitions may belong to another member.
 
-    The new owner of the partitions processes all records after the last committed offsets again. If processing took too
+    The new owner of the partitions reprocesses all records after the last committed offsets. If processing took too
     long, poll more often, or raise max.poll.interval.ms.
     """
 

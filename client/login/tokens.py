@@ -153,7 +153,7 @@ class ClientCredentials:
                     return checked(value, float(lifetime_s), self.url)
                 except ValueError:
                     pass
-        raise _failed(f"the response of {self.url} has no access_token or no expires_in")
+        raise _failed(f"the response from {self.url} lacks an access_token or a valid expires_in")
 
     def _refused(self, status: int, answer: dict[str, Any]) -> KafkaError:
         words = [str(answer[key])[:_SHOWN] for key in ("error", "error_description") if key in answer]

@@ -40,7 +40,7 @@ class Holding(NamedTuple):
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"not a member of a producer pool: {data[:100]!r}") from error
         if not 1 <= size <= MAX_SIZE or len(suffixes) > MAX_SIZE:
-            raise ValueError(f"a member of a pool of {size} producers cannot hold {len(suffixes)} of them")
+            raise ValueError(f"a pool member reports size {size} and {len(suffixes)} suffixes; the limit is {MAX_SIZE}")
         return cls(size, suffixes, int(generation))
 
 

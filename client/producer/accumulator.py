@@ -1,7 +1,7 @@
 """`RecordAccumulator`, named as in Kafka: collects records in batches, which wait there to be sent.
 
 It owns the partitions' queues and the memory of all batches together (buffer.memory). It decides when a batch is ready:
-when it is full, linger.ms have passed, or a caller flushes or waits for memory. Every record goes through `append`,
+when it is full, linger.ms has passed, or a caller flushes or waits for memory. Every record goes through `append`,
 which never waits. If `append` returns None, its caller has to await `room`.
 
 A batch begins with the memory for INITIAL_SIZE bytes, or for a single larger record. If more memory is needed before
@@ -443,7 +443,7 @@ class RecordAccumulator:
     # -- outgoing batches
 
     def hurry(self) -> bool:
-        """Return whether batches are to be sent before they are full or linger.ms have passed."""
+        """Return whether batches are to be sent before they are full or linger.ms has passed."""
         return self._flushes > 0 or bool(self._room_waiters)
 
     def is_ready(self, queue: PartitionQueue, now: float) -> bool:

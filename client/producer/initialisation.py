@@ -65,7 +65,7 @@ class Initialisation:
         given.
         """
         if assignment is not None and not isinstance(assignment, GroupAssignment):
-            raise TypeError(f"{assignment!r} is not a GroupAssignment, as consumer.group_assignment() returns it")
+            raise TypeError(f"{assignment!r} is not a GroupAssignment; pass the result of consumer.group_assignment()")
         if assignment is not None:
             partitions_of(assignment.partitions)
         of_assignment = assignment.group_id if isinstance(assignment, ConsumerAssignment) else ""

@@ -80,7 +80,7 @@ def _exact(text: str) -> float | Decimal:
     except ArithmeticError:
         exact = Decimal("Infinity")
     if len(text) > _MAX_DIGITS or not exact.is_finite() or abs(exact.adjusted()) >= _MAX_DIGITS:
-        raise ValueError(f"{text:.40} has more than {_MAX_DIGITS} digits, which is the limit")
+        raise ValueError(f"{text:.40} has more digits than the limit of {_MAX_DIGITS}")
     return exact
 
 

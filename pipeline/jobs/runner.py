@@ -287,7 +287,7 @@ def _stop_query(query: StreamingQuery | BatchWrite) -> None:
 
 
 def _at_once(work: Callable[[T], None], items: Iterable[T]) -> None:
-    """Call `work` for all items at the same time, in threads, and wait for the end of all calls."""
+    """Call `work` for all items at the same time, in threads, and wait until all calls have finished."""
     items = list(items)
     if items:
         with ThreadPoolExecutor(len(items)) as pool:

@@ -82,7 +82,7 @@ class NodeEndpoint(Struct):
 class FetchResponse(Response):
     """The record batches, high watermark, last stable offset and log start offset of each partition. `records` may end
     with a partial batch, which the reader drops. At isolation level 1, `aborted_transactions` lists the producers of
-    aborted transactions, and for each producer the offset from which on its records must be skipped (KIP-98). Tags
+    aborted transactions, and for each producer the first offset of the records that must be skipped (KIP-98). Tags
     report a diverged log (KIP-595), a new leader, and from v16 the leaders' endpoints (KIP-951).
     """
 

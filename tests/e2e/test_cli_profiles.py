@@ -15,7 +15,7 @@ pytestmark = pytest.mark.oncelog_only(reason="is about the command line, not abo
 
 @pytest.fixture
 def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file of profiles of a user without any oncelog settings in the environment."""
+    """The profiles file of a user without any oncelog settings in the environment."""
     for name in ("BOOTSTRAP", "CLIENT_CONFIG", "PROFILE", "PROFILES"):
         monkeypatch.delenv(f"ONCELOG_{name}", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -113,7 +113,7 @@ def test_an_unknown_profile_is_refused_with_the_known_ones(profiles: Path) -> No
 
 def test_a_missing_file_of_profiles_is_named(profiles: Path) -> None:
     profiles.unlink()
-    assert f"There is no file of profiles {profiles}." in fails("--profile", "near")
+    assert f"The profiles file {profiles} does not exist." in fails("--profile", "near")
 
 
 def test_a_file_and_a_profile_exclude_each_other(profiles: Path) -> None:

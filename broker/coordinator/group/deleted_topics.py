@@ -118,13 +118,13 @@ class DeletedTopics:
     # ---- topics that were deleted earlier
 
     def remove_lost(self) -> None:
-        """Remove, when the broker starts, the offsets of deleted topics that a crash left in the log.
+        """When the broker starts, remove the offsets of deleted topics that a crash left in the log.
 
         Pending offsets of a replaced topic (deleted, and created again under the same name) are dropped only from
         memory: a tombstone would also remove the offsets of the new topic. The next start of the broker finds the
-        dropped offsets again, pending or committed. For the same reason, a committed offset of a replaced topic stays
-        while a transaction has committed an offset of the new topic: it counts as absent (`is_replaced`), and the next
-        start removes it.
+        dropped offsets again, whether they are pending or committed then. For the same reason, a committed offset of a
+        replaced topic stays while a transaction has committed an offset of the new topic: it counts as absent
+        (`is_replaced`), and the next start removes it.
         """
         self._drop_pending_of_replaced()
         # If an offset cannot be removed, its topic's name is still reserved (`deleted`), or the offset counts as absent

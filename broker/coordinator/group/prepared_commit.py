@@ -1,4 +1,4 @@
-"""Checks and encodes many commits in slices, before the event-loop turn that appends them.
+"""Checks and encodes many commits in slices. All of them are then appended in a single event-loop turn.
 
 Prepared commits have no effect until they are appended. Topics and claims may change between the slices, and a stored
 offset must have neither the id of a deleted topic nor a claim that was dropped. Before the commits are appended,

@@ -1,4 +1,4 @@
-"""Encodes the tombstones of a group's offsets in slices, before the event-loop turn that appends them.
+"""Encodes the tombstones of a group's offsets in slices. All of them are then appended in a single event-loop turn.
 
 A group is deleted by one batch: a tombstone for each of its offsets, and last, as in Kafka, a tombstone for the group
 itself. If the broker is killed, either the whole group or nothing of it remains. With several batches, an interruption

@@ -324,7 +324,7 @@ class Rebalance:
             self._timer.cancel(_sync_key(group))
 
     def _sync_over(self, group: ClassicGroup, generation_id: int) -> None:
-        """Remove, at the end of the rebalance timeout, the members that have not sent a SyncGroup."""
+        """Remove the members that have not sent a SyncGroup by the end of the rebalance timeout."""
         if (
             group.generation_id != generation_id
             or group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)

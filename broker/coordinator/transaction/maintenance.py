@@ -137,9 +137,9 @@ class TransactionMaintenance:
     def abort_timed_out(self, now_ms: int) -> Steps[int | None]:
         """Abort every transaction past its timeout and fence its producer. Return the next deadline in ms, or None.
 
-        A transaction with a pending transition is checked again after LOOK_AGAIN_MS. So is a transaction whose commit
-        has arrived and waits for its records, or may soon be repeated; COMMIT_WAIT_MS after its timeout, it is aborted
-        nevertheless. An abort that could not be written is retried after a growing pause
+        A transaction with a pending transition is checked again after LOOK_AGAIN_MS. The same applies to a transaction
+        whose EndTxn(commit) waits for records or may soon be repeated, but this transaction is aborted COMMIT_WAIT_MS
+        after its timeout. An abort that could not be written is retried after a growing pause
         (`transaction.retry.backoff.ms`).
         """
         next_deadline: int | None = None

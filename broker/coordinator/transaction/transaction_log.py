@@ -48,7 +48,7 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def decode_key(key: bytes) -> TransactionLogKey | GroupAssignmentKey | UnknownRecord:
-    """Decode a record's key. Return UnknownRecord for the record of a newer version, which is ignored.
+    """Decode a record's key. Return UnknownRecord if the record has a newer version; such records are ignored.
 
     Raise DecodeError if the key is malformed.
     """

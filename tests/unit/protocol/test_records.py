@@ -179,9 +179,9 @@ def test_batch_may_be_compacted_to_nothing() -> None:
 
 
 def test_encoding_refuses_offsets_that_do_not_increase() -> None:
-    with pytest.raises(ValueError, match="offset 0 is not above 0"):
+    with pytest.raises(ValueError, match="offset 0 is not greater than the previous offset 0"):
         encode_batch([Record(0, 0, None, b""), Record(0, 0, None, b"")])
-    with pytest.raises(ValueError, match="offset 4 is not above 4"):
+    with pytest.raises(ValueError, match="offset 4 is not greater than the previous offset 4"):
         encode_batch([Record(4, 0, None, b"")], base_offset=5)
     with pytest.raises(ValueError, match="last_offset_delta 1"):
         encode_batch(RECORDS, last_offset_delta=1)
