@@ -57,7 +57,7 @@ class Emitter:
         return self.constant((codes, method), getattr(struct.Struct(">" + codes), method), "S")
 
     def class_name(self, entity: Entity) -> str:
-        """Return the global name of the class of a struct."""
+        """Return the global name of a struct's class."""
         return self.constant(entity.cls, entity.cls, "C")
 
     def default(self, default: Any) -> str:

@@ -43,17 +43,17 @@ def apis() -> str:
 
 
 def headers() -> str:
-    """Return the tables of the fields of the two headers."""
+    """Return the tables that list the fields of the two headers."""
     return _definitions(MessageKind.HEADER)
 
 
 def versioned_data() -> str:
-    """Return the tables of the fields of versioned data inside other messages."""
+    """Return the tables that list the fields of versioned data inside other messages."""
     return _definitions(MessageKind.DATA)
 
 
 def internal_records() -> str:
-    """Return the tables of the fields of the keys and values in internal topics."""
+    """Return the tables that list the fields of keys and values in internal topics."""
     return _definitions(MessageKind.RECORD_KEY, MessageKind.RECORD_VALUE)
 
 
@@ -116,7 +116,7 @@ def _specs(cls: type[Struct]) -> Iterator[tuple[type[Struct], FieldSpec]]:
 
 
 def _definitions(*kinds: MessageKind) -> str:
-    """Return the tables of the fields of all messages of these kinds, each after a sentence about the message."""
+    """Return a table of fields for each message of these kinds, preceded by a sentence about the message."""
     parts = []
     for cls in _classes():
         if cls.spec.kind in kinds:

@@ -124,7 +124,7 @@ _ATTRIBUTES: Final = b"\0"
 
 
 def select(data: bytes | bytearray, records: Iterable[SkimmedRecord], base_timestamp: int) -> bytes:
-    """Return records that `skim` found in `data` as the content of a batch with another base timestamp.
+    """Encode `records`, which `skim` found in `data`, as the content of a batch with another base timestamp.
 
     Except for the timestamp delta and the record's length, all bytes stay the same.
     """

@@ -82,7 +82,7 @@ begins at MIN_SINGLES, doubles after each look that finds no run, and stops grow
 
 @dataclass(slots=True)
 class Record:
-    """One record. `timestamp` is in ms since the epoch, or -1 for none. None as key or value is null."""
+    """One record. `timestamp` is in ms since the epoch, or -1 for none. A key or value of None is null."""
 
     offset: int
     timestamp: int

@@ -75,8 +75,8 @@ def handle(context: RequestContext, request: FetchRequest) -> Steps[Answer]:
 class _Waiting:
     """A partition for which a Fetch waits.
 
-    `available` is the number of bytes that the partition has available. `visible` was the end offset for readers when
-    these bytes were counted.
+    `available` is the number of bytes that the Fetch can read from the partition. `visible` is the end offset for
+    readers at the time when these bytes were counted.
     """
 
     __slots__ = ("available", "target", "visible")

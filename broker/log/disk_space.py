@@ -101,7 +101,7 @@ class DiskSpace:
                 )
             raise storage_error(
                 f"the disk of {self._directory} is full except for {setting} = {kept} bytes, which are kept for"
-                " transactions in progress; free space on this disk; a running broker then resumes writing"
+                " transactions in progress. Free space on this disk; a running broker then resumes writing"
                 " automatically"
             )
         if setting in self._full:

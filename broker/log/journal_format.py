@@ -180,7 +180,7 @@ def encode_batch(
 
 
 def decode_batch(content: memoryview, position: int, file_id: bytes | None) -> tuple[bytes, Batch] | None:
-    """Return (file id, batch) of the batch at byte `position`; None if no intact frame of this file is there."""
+    """Return (file id, batch) of the batch at byte `position`; None if there is no intact frame of this file."""
     if bytes(content[position : position + 4]) != _BATCH_MAGIC or len(content) - position < FRAME_SIZE:
         return None
     found_id, sequence, lists_size, bytes_size = _FRAME.unpack_from(content, position + 8)

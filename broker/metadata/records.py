@@ -122,7 +122,7 @@ def _principal(text: str) -> Principal:
 
 
 def acl_key(acl: Acl) -> AclKey:
-    """Return the key of the record of an access rule."""
+    """Return the key of an access rule's record."""
     return AclKey(*acl)
 
 

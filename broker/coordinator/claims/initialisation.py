@@ -78,7 +78,7 @@ class _Turns:
 class GroupAwareInitialiser:
     """The service that initialises producers for a group's partitions.
 
-    `max_wait_ms` is `transaction.pending.wait.max.ms`, `max_waiting` is `transaction.pending.wait.max.requests`.
+    `max_wait_ms` is `transaction.pending.wait.max.ms`, and `max_waiting` is `transaction.pending.wait.max.requests`.
     """
 
     def __init__(

@@ -145,7 +145,7 @@ class TransactionCore:
         return self.state.transactional_id_of(producer_id)
 
     def owner_of(self, producer_id: int) -> Owner | None:
-        """Return the state of the transactional id with this current or previous producer id, or None if unknown.
+        """Return the state of the transactional id with this current or previous producer id; None if there is none.
 
         Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS until the state is loaded. Raise COORDINATOR_NOT_AVAILABLE if no
         known id has the producer id but a state partition is unreadable, because the id may be in that partition.

@@ -144,9 +144,10 @@ def decide_add(
 def decide_fence(
     metadata: TransactionMetadata, *, pending: bool, server_version: TransactionVersion, now_ms: int
 ) -> TransactionMetadata | Step:
-    """Decide how to fence a transactional id's producer: abort its ongoing transaction, or wait for an ended one.
+    """Decide how to fence a transactional id's producer.
 
-    The wait lasts until the markers of the ended transaction are durable.
+    An ongoing transaction is aborted. If a transaction is already being ended, the result is Step.WAIT, until its
+    markers are durable.
 
     Return Step.NOTHING if the producer is fenced and no transaction is open. A repeated call never bumps the epoch
     again.

@@ -63,7 +63,7 @@ class MarkerCoordinator(Protocol):
     """The operations that external markers need from the transaction coordinator."""
 
     def owner_of(self, producer_id: int) -> Owner | None:
-        """Return the state of the transactional id with this current or previous producer id, or None if unknown.
+        """Return the state of the transactional id with this current or previous producer id; None if there is none.
 
         Raise KafkaError COORDINATOR_NOT_AVAILABLE (a state partition is unreadable) or COORDINATOR_LOAD_IN_PROGRESS.
         """
