@@ -15,12 +15,14 @@ the directory is compared with the known entries:
 - If the file has the device and inode of an entry, but not the entry's last line, it was truncated or rewritten. It is
   treated as a new file, and read from its start. This is checked when the directory is listed, and again after each
   read of a file that has changed since. If the check fails after a read, the lines of this read are discarded.
-- If the file has another inode, but has the last line of an entry, and its name is the entry's file name plus a suffix,
-  it is a copy (made by copytruncate rotation or by gzip). Reading continues in the copy once the original is gone or
-  truncated. Before that, the copy is ignored. This also holds before the original is read. A file that is longer than
-  the original is no copy, because the original may be new and have the same first lines. While the original cannot be
-  opened, any file that may be a copy waits.
+- If the file has another inode, but has the last line of an entry whose file is gone or was truncated, and both names
+  belong to the same log, it is a copy (made by copytruncate rotation or by gzip). Reading continues in the copy.
+- If the entry's file still exists, a file that may be its copy waits (see `Files._may_be_copy`). If the original then
+  disappears, and more of it had been read than the copy contains, the copy is not read.
 - Any other file is new.
+
+Files that are no copies may have equal content, so a file is left out for good only if it is certainly a copy. If this
+cannot be known, the file is read, even if its lines may be repeated.
 
 Therefore, a truncation goes unnoticed if the file grows again and has the same last line at the same position. Lines
 that were written between the last read and a truncation exist only in the copy.
@@ -31,10 +33,12 @@ from __future__ import annotations
 import logging
 import os
 import re
+import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from enum import Enum
+from typing import Any, Final, NamedTuple
 
 from ...errors import ConnectError
 from .lines import FileNotReadyError, IncompleteFileError, LineFile, UnreadableFileError, is_compressed
@@ -42,13 +46,21 @@ from .scanning import FileId, Listed, Listing, path_text
 
 log = logging.getLogger(__name__)
 
-_ROTATION: Final = re.compile(r"([.\-_]\d[\d.\-_T:]*)?(\.gz)?$")
+_NUMBER: Final = r"[.\-_]\d[\d.\-_T:]*"
+"""The suffix of a rotated file: a number or a date."""
+
+_ROTATION: Final = re.compile(rf"({_NUMBER})?(\.gz)?$")
 _CERTAIN_BYTES: Final = 1024
 """The smallest position, in bytes, at which an equal last line shows that a file is a copy of a file that is gone.
 
-In shorter files, equal lines may be a coincidence. Before the original is read, this is also the smallest size of a
-copy that has only the beginning of the original's content.
+In shorter files, equal lines may be a coincidence.
 """
+
+_ROTATION_S: Final = 300.0
+"""How long a file that may be a copy waits until a rotation truncates or deletes the original."""
+
+_DAMAGED_S: Final = 30.0
+"""How long a damaged gz file must stay unchanged until it is reported. A tool may write its content later."""
 
 _NEVER: Final = (-1, -1)
 
@@ -98,6 +110,28 @@ class Entry:
             return False
 
 
+class Match(Enum):
+    """The result of a comparison of a file with the beginning of another."""
+
+    DIFFERENT = "different"
+    BEGINNING = "beginning"
+    """The other file begins with the content of the file."""
+    WHOLE = "whole"
+    """Both files have the same content, and the file is not older than the other."""
+
+
+class Copy(NamedTuple):
+    """The result of a comparison of a file with the entry of a file of which it may be a copy."""
+
+    entry: Entry
+    stamp: tuple[int, int]
+    """The size and modification time of the copy."""
+    original: tuple[int, int] | None
+    """The size and modification time of the original; None if lines of it had been read."""
+    certain: bool
+    """Whether it is a compressed copy of the whole original. Otherwise, it waits for `_ROTATION_S`."""
+
+
 @dataclass(eq=False)
 class File:
     """A file in the directory. `entry` is None until the file is recognised."""
@@ -120,14 +154,16 @@ class File:
     """The same for attempts to read the open file."""
     incomplete: tuple[int, int] | None = None
     """The size and modification time of a gz file when it could not be read to its end."""
+    incomplete_since: float = 0.0
+    """The time (monotonic) when the incomplete file was first found with this size and modification time."""
     damage: str | None = None
     """Why the incomplete file is invalid; None if it ends too early."""
     cut_off: bool = False
     """Whether a warning has been logged that the file ends too early."""
-    copy_of: tuple[Entry, tuple[int, int], tuple[int, int] | None] | None = None
-    """The entry of the original if this file is a copy, and the sizes and modification times of the copy and of the
-    original when they were compared; None for an original of which lines had been read.
-    """
+    copy: Copy | None = None
+    """The last comparison if it has shown that this file may be a copy."""
+    waits_since: float | None = None
+    """The time (monotonic) since when the file has been waiting because it may be a copy, but not certainly."""
 
     @property
     def compressed(self) -> bool:
@@ -173,12 +209,14 @@ class Files:
         """The devices of the files in the current listing."""
         self._unlisted: set[str] = set()
         """The files and directories that could not be accessed the last time."""
+        self._unread: set[str] = set()
+        """The paths of these, and of the files that have no entry because they could not be read the last time."""
 
     def update(self, listing: Listing) -> list[File]:
         """Process the current listing of the directory. Return the files that may have new lines, the oldest first.
 
-        Files that the listing hides are not read meanwhile. They are not treated as gone. Raises ConnectError for a
-        damaged gz file.
+        Of the files that the listing hides, only those that are open are read meanwhile. Hidden files are not treated
+        as gone. Raises ConnectError for a damaged gz file.
         """
         self._warn_of_unlisted(listing.unlisted)
         there = {each.id: each for each in listing.files}
@@ -189,6 +227,8 @@ class Files:
                     self._vanished(file)
                 continue
             file.path, file.name, file.gone = now.path, now.name, False
+            if file.unreadable and file.handle is not None:
+                self._reopen(file)
             if file.incomplete == now.stamp:
                 self._stays_incomplete(file)
             if file.entry is not None:
@@ -204,8 +244,12 @@ class Files:
             if each.id not in self.known:
                 self.known[each.id] = File(each.id, each.path, each.name)
         self._identify([each for each in self.known.values() if each.entry is None and each.id in there], there)
-        ready = [file for file in self.known.values() if file.entry and (file.gone or (file.more and file.id in there))]
-        return sorted(ready, key=lambda file: 0 if file.gone else there[file.id].stamp[1])
+        ready = [
+            file
+            for file in self.known.values()
+            if file.entry and (file.gone or (file.more if file.id in there else file.handle is not None))
+        ]
+        return sorted(ready, key=lambda file: there[file.id].stamp[1] if file.id in there else 0)
 
     def open(self, file: File) -> LineFile | None:
         """Open a file for reading and return it, or return None if it cannot be opened now (see `_look`)."""
@@ -216,9 +260,11 @@ class Files:
     def incomplete(self, file: File, stamp: tuple[int, int], error: IncompleteFileError) -> None:
         """Record that a gz file of this size and modification time cannot be read to its end.
 
-        If the next listing finds the file unchanged, a warning is logged once. If the content is invalid, `update` then
-        raises ConnectError.
+        If the next listing finds the file unchanged, a warning is logged once. If the content is invalid, and the file
+        stays unchanged for `_DAMAGED_S`, `update` raises ConnectError.
         """
+        if file.incomplete != stamp:
+            file.incomplete_since = time.monotonic()
         file.incomplete, file.damage = stamp, error.damage
 
     def unreadable(self, file: File, reason: str) -> None:
@@ -258,6 +304,8 @@ class Files:
     def _stays_incomplete(self, file: File) -> None:
         name, remedy = path_text(file.path), "Replace the file, or exclude it (setting exclude)"
         if file.damage is not None:
+            if time.monotonic() - file.incomplete_since < _DAMAGED_S:
+                return
             raise ConnectError(f"{name} is damaged: {file.damage}. {remedy}")
         if not file.cut_off:
             file.cut_off = True
@@ -267,6 +315,13 @@ class Files:
         file.gone = True
         if file.entry is None or file.handle is None:
             self.drop(file)
+
+    def _reopen(self, file: File) -> None:
+        """Open a file again whose reads have failed. Otherwise, the open file stays: it may have been deleted."""
+        opened = self._look(file)
+        if opened is not None:
+            file.close()
+            file.handle = opened
 
     def _is_intact(self, file: File, entry: Entry) -> bool | None:
         """Return whether a file still has its entry's last line; None if the file cannot be read now."""
@@ -288,23 +343,26 @@ class Files:
             path_text(file.path),
         )
         file.close()
-        file.entry, file.stamp = None, _NEVER
+        file.entry, file.stamp, file.copy, file.waits_since = None, _NEVER, None, None
         del self._owners[entry]
 
     def _identify(self, files: list[File], there: Mapping[FileId, Listed]) -> None:
         """Assign entries to files: first by devices and inodes, then by inodes alone, then by their content."""
         changed = []
+        self._unread = set(self._unlisted)
         # An original is recognised before its copies, whose names are longer.
         for file in sorted(files, key=lambda each: (len(each.name), there[each.id].stamp[1])):
-            if file.stamp == there[file.id].stamp:
+            if file.stamp == there[file.id].stamp and not self._is_due(file):
                 continue
             file.stamp = there[file.id].stamp
             opened = self._look(file)
             if opened is None:
+                self._unread.add(file.path)
                 continue
             try:
                 fingerprint = opened.fingerprint()
             except UnreadableFileError as error:
+                self._unread.add(file.path)
                 self.unreadable(file, str(error))
                 continue
             except IncompleteFileError as error:
@@ -327,7 +385,17 @@ class Files:
                 (file, fingerprint) for file, fingerprint in changed if not self._claim(file, fingerprint, method)
             ]
         for file, _ in changed:
-            file.stamp = _NEVER
+            if file.copy is None or self._is_due(file):
+                file.stamp = _NEVER
+
+    def _is_due(self, file: File) -> bool:
+        """Return whether a file that may be a copy must be examined again although it has not changed."""
+        if file.copy is None:
+            return False
+        owner = self._owners.get(file.copy.entry)
+        if owner is None or owner.gone or file.copy.stamp != file.stamp:
+            return True
+        return file.copy.original != _unread_stamp(owner, file.copy.entry) or not (file.copy.certain or _waits(file))
 
     def _claim(
         self, file: File, fingerprint: str, method: Callable[[File, LineFile, list[Entry]], Entry | None]
@@ -335,12 +403,14 @@ class Files:
         """Assign to a file the entry that a method finds; return False if the search for an entry must continue."""
         opened = self._look(file)
         if opened is None:
+            self._unread.add(file.path)
             return True
         group = self._groups[fingerprint]
         try:
             free = group if method == self._by_content else [each for each in group if each not in self._owners]
             entry = method(file, opened, free)
         except UnreadableFileError as error:
+            self._unread.add(file.path)
             self.unreadable(file, str(error))
             return True
         except IncompleteFileError as error:
@@ -366,64 +436,86 @@ class Files:
     def _by_content(self, file: File, opened: LineFile, group: list[Entry]) -> Entry | None:
         """If this file is a copy of a known file, return that file's entry. Otherwise, return a new entry.
 
-        Returns None while the original file exists or is still being read to its end, and if the original was
-        truncated, renamed or deleted since the directory was listed.
+        Returns None while the original file exists or is still being read to its end, while a file that cannot be read
+        may be the original, and if the original was truncated, renamed or deleted since the directory was listed.
         """
+        if file.compressed and file.path.removesuffix(".gz") in self._unread:
+            return None
+        base = _base(file.name)
         for entry in sorted(group, key=lambda each: -each.position):
             owner = self._owners.get(entry)
+            compared = file.copy is not None and file.copy.entry is entry
             if owner is not None and owner.gone:  # read the original to its end first
-                if _base(file.name) == _base(entry.file) and entry.is_before(opened):
+                if compared or (base == _base(entry.file) and entry.is_before(opened)):
                     return None
             elif owner is not None:
-                if _is_copy_name(file.name, owner.name) and self._may_be_copy(file, entry, opened):
+                if (compared or _is_copy_name(file.name, owner.name, entry)) and self._may_be_copy(file, entry, opened):
                     return None
-            elif _base(file.name) == _base(entry.file):
-                rewritten, compared = entry.id in self.known, file.copy_of is not None and file.copy_of[0] is entry
+            elif compared or base == _base(entry.file):
+                rewritten = entry.id in self.known
                 certain = rewritten or compared or opened.compressed or entry.position >= _CERTAIN_BYTES
                 if certain and entry.is_before(opened):
                     return entry
+                if file.copy is not None and compared and file.copy.stamp == opened.stamp():
+                    end = _at_end(opened)
+                    if end.position < entry.position:  # all of its lines have been read from the original
+                        return end
         return Entry({})
 
     def _may_be_copy(self, file: File, entry: Entry, opened: LineFile) -> bool:
-        """Return whether a file is a copy of the entry's file, or may be one because this file cannot be read now.
+        """Return whether a file must wait because it may be a copy of the entry's file, which exists.
 
-        The next listing shows whether the entry's file was deleted or renamed.
+        A gz file with the whole content of the original is certainly a copy. Once lines of the original have been read,
+        a file with the beginning of its content may be a copy, too: the original is truncated or deleted soon, or the
+        file is no copy. Also returns True if the original cannot be read, or has changed since the directory was
+        listed. The next listing shows whether it was truncated, deleted or renamed.
         """
-        owner = self._owners[entry]
+        owner, known = self._owners[entry], file.copy if file.copy and file.copy.entry is entry else None
         # Until its first read, the original may be rewritten and still begin with the entry's first line.
-        compared = entry, opened.stamp(), owner.stamp if entry.position == 0 else None
-        if file.copy_of != compared:
-            is_copy = self._is_copy(owner, entry, opened)
-            if is_copy is None:
+        stamp, original = opened.stamp(), _unread_stamp(owner, entry)
+        if known is None or (known.stamp, known.original) != (stamp, original):
+            match = self._compared(owner, entry, opened)
+            if match is None:
                 return True
-            file.copy_of = compared if is_copy else None
-        # After the comparison, so that it counts only if the original was not truncated before.
-        return file.copy_of is not None or self._is_intact(owner, entry) is not True
+            is_gz = file.name == f"{owner.name}.gz" or (known is not None and known.certain)
+            certain = match is Match.WHOLE and is_gz
+            if match is Match.DIFFERENT or (entry.position == 0 and not certain):
+                file.copy = None if known is not None else file.copy
+                return False
+            known = file.copy = Copy(entry, stamp, original, certain)
+        return known.certain or _waits(file)
 
-    def _is_copy(self, owner: File, entry: Entry, copy: LineFile) -> bool | None:
-        """Return whether the owner's content begins with that of the copy; None if the owner cannot be read now.
+    def _compared(self, owner: File, entry: Entry, copy: LineFile) -> Match | None:
+        """Compare a file with the entry's file.
 
-        Also returns None if the copy is longer because the owner has grown meanwhile. If nothing of the owner has been
-        read, and a short copy is only the beginning of its content, returns False.
+        Returns None if the entry's file cannot be read now, or no longer has the entry's last line, or if the other
+        file is longer because this one has grown meanwhile.
         """
         original = self._look(owner)
         if original is None:
             return None
         try:
-            stamp, size = original.stamp(), 0
+            stamp = original.stamp()
             ours, theirs = original.chunks(), copy.chunks()
             left = right = b""
+            match = Match.BEGINNING
             while True:
                 left, right = left or next(ours, b""), right or next(theirs, b"")
                 common = min(len(left), len(right))
                 if common == 0:
                     break
                 if left[:common] != right[:common]:
-                    return False
-                left, right, size = left[common:], right[common:], size + common
-            if right:
-                return False if original.stamp() == stamp else None
-            return not left or entry.position > 0 or size >= _CERTAIN_BYTES
+                    match = Match.DIFFERENT
+                    break
+                left, right = left[common:], right[common:]
+            if match is Match.BEGINNING and right:
+                if original.stamp() != stamp:
+                    return None
+                match = Match.DIFFERENT
+            elif match is Match.BEGINNING and not left and not _is_older(copy.stamp(), stamp):
+                match = Match.WHOLE
+            # After the comparison, so that it counts only if the original was not truncated before.
+            return match if entry.is_before(original) else None
         except FileNotReadyError as error:
             if error.file is copy:
                 raise
@@ -491,5 +583,41 @@ def _base(name: str) -> str:
     return _ROTATION.sub("", name)
 
 
-def _is_copy_name(copy: str, original: str) -> bool:
-    return copy.startswith((f"{original}.", f"{original}-"))
+def _is_copy_name(copy: str, original: str, entry: Entry) -> bool:
+    """Return whether a file may be a copy of the entry's file according to their names.
+
+    This is the name plus .gz or, once lines of the original have been read, plus a number or date.
+    """
+    if not copy.startswith(original):
+        return False
+    suffix = copy[len(original) :]
+    return suffix == ".gz" or (entry.position > 0 and re.fullmatch(_NUMBER, suffix) is not None)
+
+
+def _unread_stamp(owner: File, entry: Entry) -> tuple[int, int] | None:
+    """Return the size and modification time of the entry's file; None if lines of it have been read."""
+    return owner.stamp if entry.position == 0 else None
+
+
+def _is_older(copy: tuple[int, int], original: tuple[int, int]) -> bool:
+    """Return whether a copy was modified before the original. Some tools round the time of a copy down to seconds."""
+    second = 1_000_000_000
+    time_ns, original_ns = copy[1], original[1]
+    return time_ns < (original_ns - original_ns % second if time_ns % second == 0 else original_ns)
+
+
+def _waits(file: File) -> bool:
+    """Return whether a file that may be a copy must still wait. The time begins with the first call."""
+    now = time.monotonic()
+    if file.waits_since is None:
+        file.waits_since = now
+    return now - file.waits_since < _ROTATION_S
+
+
+def _at_end(opened: LineFile) -> Entry:
+    """Return a new entry for a file whose lines are not to be read. Raises FileNotReadyError."""
+    entry = Entry({})
+    while lines := opened.lines(entry.position, 1000):
+        for line in lines:
+            entry.advance(line)
+    return entry

@@ -104,7 +104,6 @@ class DirectorySourceTask(SourceTask):
             file.unreadable = False
         except UnreadableFileError as error:
             self._files.unreadable(file, str(error))
-            file.close()
             file.more = False
             return []
         except IncompleteFileError as error:

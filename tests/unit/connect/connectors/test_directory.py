@@ -19,6 +19,16 @@ from oncelog.connect.connectors.directory.lines import LineFile
 from oncelog.connect.connectors.directory.scanning import Listing
 from support.source_tasks import RunningTask, Source
 
+DIRECTORY = "oncelog.connect.connectors.directory"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time in seconds for files that wait, as the only item of a list."""
+    now = [0.0]
+    monkeypatch.setattr(f"{DIRECTORY}.files.time", SimpleNamespace(monotonic=lambda: now[0]), raising=False)
+    return now
+
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
@@ -508,15 +518,14 @@ def copies(original: Path, suffix: str) -> Path:
     return copy
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".1"])
 @pytest.mark.parametrize("count", [3, 1000])
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "deleted"])
-async def test_a_copy_that_is_there_before_its_original_is_read_repeats_nothing(
-    logs: Path, suffix: str, count: int, kept: bool
+async def test_a_gz_file_that_is_there_before_its_original_is_read_repeats_nothing(
+    logs: Path, count: int, kept: bool
 ) -> None:
     path, wanted = logs / "app.log.1", [f"line {number}" for number in range(count)]
     path.write_text("".join(f"{line}\n" for line in wanted))
-    copies(path, suffix)
+    copies(path, ".gz")
     new = source(logs, batch_size="100")
     async with await new.task() as task:
         read = await polled(task, 1, more=0)
@@ -525,15 +534,14 @@ async def test_a_copy_that_is_there_before_its_original_is_read_repeats_nothing(
         assert read + await polled(task, count - len(read), more=10) == wanted
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".1"])
 @pytest.mark.parametrize("keep", [0, 500])
 @pytest.mark.parametrize("deleted", [False, True], ids=["kept", "deleted"])
-async def test_a_kill_before_or_after_the_first_commit_does_not_repeat_a_copy(
-    logs: Path, suffix: str, keep: int, deleted: bool
+async def test_a_kill_before_or_after_the_first_commit_does_not_repeat_a_gz_file(
+    logs: Path, keep: int, deleted: bool
 ) -> None:
     path, wanted = logs / "app.log.1", [f"line {number}" for number in range(1000)]
     path.write_text("".join(f"{line}\n" for line in wanted))
-    copies(path, suffix)
+    copies(path, ".gz")
     new = source(logs, batch_size="100")
     assert lines(await new.read(1000, keep=keep)) == wanted[:keep]
     if deleted:
@@ -542,14 +550,153 @@ async def test_a_kill_before_or_after_the_first_commit_does_not_repeat_a_copy(
     await new.nothing()
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".1"])
-async def test_a_copy_of_a_file_that_grows_before_it_is_read_repeats_nothing(logs: Path, suffix: str) -> None:
-    path, wanted = logs / "app.log", [f"line {number}" for number in range(300)]
-    path.write_text("".join(f"{line}\n" for line in wanted[:200]))
-    copies(path, suffix)
-    append(path, "".join(f"{line}\n" for line in wanted[200:]))
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("job.log", "job.log.1", "job.log.2"),
+        ("app", "app-eu", "app.us"),
+        ("app.log", "app.log.1.gz"),
+        ("a.gz", "a.gz.1.gz"),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 200], ids=["short", "long"])
+async def test_files_that_begin_alike_by_chance_are_all_read(logs: Path, names: tuple[str, ...], size: int) -> None:
+    for name in names:
+        content = b"started\nstopped\n" * size
+        (logs / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    append(logs / names[-1], "") if names[-1].endswith(".gz") else append(logs / names[-1], "started\n")
+    wanted = 2 * size * len(names) + (not names[-1].endswith(".gz"))
+    new = source(logs)
+    async with await new.task() as task:
+        assert len(await polled(task, wanted, more=10)) == wanted
+
+
+async def test_runs_of_a_job_with_equal_output_are_all_read(logs: Path) -> None:
+    path, new = logs / "job.log", source(logs)
+
+    def run() -> None:
+        for number in (1, 0):
+            old = logs / (f"job.log.{number}" if number else "job.log")
+            if old.exists():
+                old.rename(logs / f"job.log.{number + 1}")
+        path.write_text("started\nfinished\n")
+
+    run()
+    await new.read(2)
+    run()
+    run()
+    assert sorted(lines(await new.read(4))) == ["finished"] * 2 + ["started"] * 2
+    await new.nothing()
+
+
+@pytest.mark.parametrize("older", [True, False])
+async def test_a_gz_file_of_an_earlier_run_with_equal_output_is_read(logs: Path, older: bool) -> None:
+    (logs / "job.log").write_text("started\nfinished\n")
+    copy = copies(logs / "job.log", ".gz")
+    if older:
+        os.utime(copy, ns=(0, copy.stat().st_mtime_ns - 5_000_000_000))
     async with await source(logs).task() as task:
-        assert await polled(task, 300, more=10) == wanted
+        count = 4 if older else 2
+        assert len(await polled(task, count, more=10)) == count
+
+
+@pytest.mark.parametrize(("name", "waits"), [("app.log-w2", False), ("app.log.bak", False), ("app.log.1", True)])
+@pytest.mark.parametrize("behind", [0, 3])
+async def test_a_live_file_with_the_content_of_another_that_has_been_read_is_read(
+    logs: Path, clock: list[float], name: str, waits: bool, behind: int
+) -> None:
+    path, other = logs / "app.log", logs / name
+    path.write_text("heartbeat\n" * (behind + 1))
+    async with await source(logs).task() as task:
+        assert len(await polled(task, behind + 1)) == behind + 1
+        other.write_text("heartbeat\n")
+        read = []
+        for _ in range(10):
+            for each in (path, other):
+                append(each, "heartbeat\n")
+            read += await polled(task, 0)
+            clock[0] += 20
+        assert len(read) == (10 if waits else 21)
+        clock[0] += 600
+        read += await polled(task, 21 - len(read), more=10)
+    assert len(read) == 21
+
+
+def truncated(original: Path) -> None:
+    os.truncate(original, 0)
+
+
+@pytest.mark.parametrize("remove", [truncated, Path.unlink])
+@pytest.mark.parametrize("suffix", [".gz", ".1"])
+@pytest.mark.parametrize("cut", [0, 3], ids=["whole lines", "part of a line"])
+@pytest.mark.parametrize("count", [3, 2000])
+async def test_a_copy_is_not_read_if_more_of_its_original_had_been_read(
+    logs: Path, suffix: str, remove: Callable[[Path], None], count: int, cut: int
+) -> None:
+    path, wanted = logs / "app.log", [f"line {number}" for number in range(count)]
+    path.write_text("".join(f"{line}\n" for line in wanted))
+    async with await source(logs).task() as task:
+        read = await polled(task, count)
+        content = path.read_bytes()[: -cut or None]
+        (logs / f"app.log{suffix}").write_bytes(gzip.compress(content) if suffix == ".gz" else content)
+        append(path, "more\n")
+        read += await polled(task, 1)
+        remove(path)
+        assert await polled(task, 0, more=10) == []
+        append(path, "new\n")
+        read += await polled(task, 1, more=10)
+    assert read == [*wanted, "more", "new"]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".1"])
+async def test_a_copy_is_not_read_if_its_original_is_renamed(logs: Path, clock: list[float], suffix: str) -> None:
+    path, wanted = logs / "app.log", [f"{number}" for number in range(100)]
+    path.write_text("".join(f"{line}\n" for line in wanted))
+    async with await source(logs).task() as task:
+        assert await polled(task, 100) == wanted
+        copy = copies(path, suffix)
+        assert await polled(task, 0) == []
+        path.rename(logs / "app.log.2")
+        assert await polled(task, 0) == []
+        copy.rename(logs / f"app.log.2{suffix}")
+        assert await polled(task, 0) == []
+        (logs / "app.log.2").unlink()
+        clock[0] += 600
+        assert await polled(task, 0) == []
+
+
+async def test_a_gz_file_that_is_certainly_a_copy_waits_for_good(logs: Path, clock: list[float]) -> None:
+    path = logs / "app.log.1"
+    path.write_text("1\n2\n")
+    copies(path, ".gz")
+    async with await source(logs).task() as task:
+        assert await polled(task, 2) == ["1", "2"]
+        for _ in range(3):
+            clock[0] += 600
+            assert await polled(task, 0) == []
+        append(path, "3\n")
+        assert await polled(task, 1) == ["3"]
+
+
+@pytest.mark.parametrize("count", [1, 20])
+async def test_files_that_are_ignored_as_copies_are_not_opened_again(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float], count: int
+) -> None:
+    for number in range(count):
+        (logs / f"app.log.{number}").write_text(f"header\n{number}\n")
+        copies(logs / f"app.log.{number}", ".gz")
+    real, opened = LineFile.__init__, list[str]()
+
+    def recording(file: LineFile, name: str, max_line_bytes: int) -> None:
+        opened.append(name)
+        real(file, name, max_line_bytes)
+
+    monkeypatch.setattr(LineFile, "__init__", recording)
+    async with await source(logs).task() as task:
+        await polled(task, count * 2, more=10)
+        opened.clear()
+        await polled(task, 0, more=10)
+        assert opened == []
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".1"])
@@ -584,11 +731,12 @@ async def test_a_file_that_is_the_beginning_of_a_new_file_by_chance_is_read(logs
 
 
 async def test_a_file_with_the_name_of_a_copy_is_read_once_it_differs(logs: Path) -> None:
-    for name in ("app.log", "app.log-audit"):
-        (logs / name).write_text("header\n")
+    (logs / "app.log").write_text("header\n")
     async with await source(logs).task() as task:
-        assert await polled(task, 1, more=10) == ["header"]
-        append(logs / "app.log-audit", "1\n")
+        assert await polled(task, 1) == ["header"]
+        (logs / "app.log-1").write_text("header\n")
+        assert await polled(task, 0, more=10) == []
+        append(logs / "app.log-1", "1\n")
         assert await polled(task, 2) == ["header", "1"]
 
 
@@ -632,6 +780,23 @@ async def test_a_deleted_file_is_read_to_its_end(logs: Path) -> None:
         append(path, "2\n3\n")
         path.unlink()
         assert await polled(task, 2) == ["2", "3"]
+
+
+@pytest.mark.parametrize("function", ["read", "fstat"])
+async def test_a_deleted_file_whose_reads_fail_for_a_while_is_read_to_its_end(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, function: str
+) -> None:
+    path, failing = logs / "app.log", failing_reads(monkeypatch, function, errno.EIO)
+    path.write_text("".join(f"{number:1000}\n" for number in range(1000)))
+    async with await source(logs, batch_size="100").task() as task:
+        read = await polled(task, 100, more=0)
+        path.unlink()
+        failing.update((str(path), f"{path} (deleted)"))
+        while "Input/output error" not in caplog.text:
+            read += lines(await task.poll())
+        assert await polled(task, 0) == []
+        failing.clear()
+        assert read + await polled(task, 1000 - len(read)) == [f"{number:1000}" for number in range(1000)]
 
 
 async def test_a_deleted_file_is_read_to_its_end_while_a_gz_file_is_read(logs: Path) -> None:
@@ -872,9 +1037,24 @@ async def test_the_first_byte_of_a_gz_file_or_member_may_stay_alone_for_a_while(
         )
 
 
+async def test_a_gz_file_may_consist_of_zeros_until_its_content_is_written(logs: Path, clock: list[float]) -> None:
+    path = logs / "a.log.gz"
+    path.write_bytes(bytes(len(GZ)))
+    async with await source(logs).task() as task:
+        for clock[0] in range(0, 20, 2):
+            assert await task.poll() == []
+        path.write_bytes(GZ[:12] + bytes(len(GZ) - 12))
+        for clock[0] in range(20, 40, 2):
+            assert await task.poll() == []
+        path.write_bytes(GZ)
+        assert await polled(task, 2) == ["a", "b"]
+
+
 @pytest.mark.parametrize("damage", [b"x" * 30, gzip.compress(b"1\n2\n")[:10] + b"\xff" * 20], ids=["no gz", "data"])
 @pytest.mark.parametrize("cut_off", [False, True])
-async def test_a_gz_file_that_stays_damaged_is_named(logs: Path, damage: bytes, cut_off: bool) -> None:
+async def test_a_gz_file_that_stays_damaged_is_named(
+    logs: Path, clock: list[float], damage: bytes, cut_off: bool
+) -> None:
     path = logs / "a.gz"
     path.write_bytes(gzip.compress(b"1\n2\n"))
     async with await source(logs).task() as task:
@@ -883,6 +1063,8 @@ async def test_a_gz_file_that_stays_damaged_is_named(logs: Path, damage: bytes, 
             path.write_bytes(GZ[:10])
             await polled(task, 0)
         path.write_bytes(damage)
+        assert await polled(task, 0, more=10) == []
+        clock[0] += 60
         with pytest.raises(ConnectError, match=r"a\.gz is damaged: .*exclude"):
             await polled(task, 1)
 
@@ -950,17 +1132,17 @@ async def test_a_file_whose_reads_fail_for_a_while_does_not_stop_the_others(
 
 
 @pytest.mark.parametrize("function", ["read", "fstat"])
-@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("suffix", [".1", ".gz"])
 async def test_a_file_that_may_be_a_copy_waits_until_its_original_and_itself_can_be_read(
     logs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, function: str, suffix: str
 ) -> None:
-    path, copy = logs / "app.log", logs / f"app.log.1{suffix}"
+    path, copy = logs / "app.log", logs / f"app.log{suffix}"
     failing = failing_reads(monkeypatch, function, errno.EIO)
     path.write_text("1\n2\n")
     async with await source(logs).task() as task:
         assert await polled(task, 2) == ["1", "2"]
         failing.add(str(path))
-        copy.write_bytes(gzip.compress(b"1\n2\n") if suffix else b"1\n2\n")
+        copy.write_bytes(gzip.compress(b"1\n2\n") if suffix == ".gz" else b"1\n2\n")
         assert await polled(task, 0, more=10) == []
         failing.add(str(copy))
         failing.remove(str(path))
@@ -971,6 +1153,29 @@ async def test_a_file_that_may_be_a_copy_waits_until_its_original_and_itself_can
         assert await polled(task, 1) == ["3"]
     warnings = [record.message for record in caplog.records]
     assert warnings == [f"{each} cannot be read, and is tried again: Input/output error" for each in (path, copy)]
+
+
+@pytest.mark.parametrize("function", ["open", "read", "fstat", "stat"])
+async def test_a_gz_file_waits_while_its_new_original_cannot_be_read(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    path, wanted = logs / "app.log.1", [f"line {number}" for number in range(1000)]
+    if function == "stat":
+        calls = SimpleNamespace(**vars(os))
+        monkeypatch.setattr("oncelog.connect.connectors.directory.scanning.os", calls)
+        failing = denying(monkeypatch, calls, "stat", errno.ESTALE)
+    elif function == "open":
+        failing = denying(monkeypatch, LineFile, "__init__", errno.EACCES)
+    else:
+        failing = failing_reads(monkeypatch, function, errno.EIO)
+    path.write_text("".join(f"{line}\n" for line in wanted))
+    copies(path, ".gz")
+    (logs / "app.log.2.gz").write_bytes(gzip.compress(b"older\n"))
+    failing.add(str(path))
+    async with await source(logs).task() as task:
+        assert await polled(task, 1, more=10) == ["older"]
+        failing.clear()
+        assert await polled(task, 1000, more=10) == wanted
 
 
 @pytest.mark.parametrize("error", [errno.EACCES, errno.ENOENT, errno.ENOTDIR])
@@ -986,14 +1191,10 @@ async def test_a_subdirectory_that_cannot_be_listed_does_not_stop_the_others(
         denied.add(str(private))
         for name in "abc":
             append(logs / name / "x.log", f"{name}2\n")
-        read = await polled(task, 2, more=10)
+        read = await polled(task, 3, more=10)
         denied.clear()
-        if error == errno.EACCES:
-            assert sorted(read) == ["a2", "c2"]
-            assert await polled(task, 1) == ["b2"]
-        else:
-            assert sorted(read) == ["a2", "b2", "c2"]  # a file that is gone is read to its end
-            assert await polled(task, 0) == []
+        assert sorted(read) == ["a2", "b2", "c2"]  # b2 from the open file
+        assert await polled(task, 0) == []
     warnings = caplog.text.count(f"{private} cannot be accessed, and is tried again: Permission denied")
     assert warnings == (1 if error == errno.EACCES else 0)
 
@@ -1012,6 +1213,17 @@ async def test_a_directory_that_cannot_be_listed_for_a_while_is_read_afterwards(
         denied.clear()
         assert (await polled(task, 1, more=10))[-1] == "new"
     assert caplog.text.count(f"{logs} cannot be accessed, and is tried again: {os.strerror(error)}") == 1
+
+
+async def test_open_files_are_read_to_their_end_after_their_directory_was_deleted(logs: Path) -> None:
+    for name in ("a.log", "b.log"):
+        (logs / name).write_text("".join(f"{name} {number}\n" for number in range(100)))
+    async with await source(logs, batch_size="10").task() as task:
+        read = await polled(task, 110, more=0)
+        append(logs / "a.log", "last\n")
+        shutil.rmtree(logs)
+        read += await polled(task, 201 - len(read))
+    assert len(read) == len(set(read)) == 201
 
 
 async def test_a_first_listing_without_a_free_descriptor_is_tried_again(
@@ -1100,9 +1312,12 @@ def test_a_file_is_hidden_by_any_directory_above_it_without_a_search_through_all
 
 
 @pytest.mark.parametrize("name", ["a.log", "a.gz"])
-async def test_what_cannot_be_read_is_said(logs: Path, name: str) -> None:
+async def test_what_cannot_be_read_is_said(logs: Path, clock: list[float], name: str) -> None:
     (logs / name).write_bytes(b"x" * 100 + b"\n")
     async with await source(logs, max_line_bytes="50").task() as task:
+        if name == "a.gz":
+            assert await polled(task, 0) == []
+            clock[0] += 60
         with pytest.raises(ConnectError, match=r"the line at byte 0 is longer than 50 bytes|is damaged: Not a gzipped"):
             await polled(task, 1)
     missing = source(logs / "none")
