@@ -310,8 +310,8 @@ class UnsupportedVersion(EncodeError, DecodeError):
 # TRANSACTION_ABORTABLE, KIP-112 KAFKA_STORAGE_ERROR, KIP-345 FENCED_INSTANCE_ID, KIP-447 UNSTABLE_OFFSET_COMMIT,
 # KIP-207 OFFSET_NOT_AVAILABLE, KIP-848 STALE_MEMBER_EPOCH. No version of Produce knows PRODUCER_FENCED or a
 # coordinator's errors. In place of the latter it has NOT_ENOUGH_REPLICAS, which clients retry without refreshing their
-# metadata. TxnOffsetCommit below v5 has COORDINATOR_NOT_AVAILABLE in place of CONCURRENT_TRANSACTIONS, as in Kafka,
-# because the latter would end producers of Kafka's Java client before 3.8 and of aiokafka. Clients of TxnOffsetCommit
+# metadata. TxnOffsetCommit below v5 has COORDINATOR_NOT_AVAILABLE in place of CONCURRENT_TRANSACTIONS, because the
+# latter would end producers of Kafka's Java client before 3.8 and of aiokafka. Clients of TxnOffsetCommit
 # v0-1 crash on COORDINATOR_LOAD_IN_PROGRESS. If a commit is impossible, EndTxn below v4 has UNKNOWN_PRODUCER_ID, after
 # which programs with Kafka's Java client or librdkafka can abort the transaction. INVALID_TXN_STATE would end their
 # producers.

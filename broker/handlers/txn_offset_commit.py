@@ -68,21 +68,14 @@ def _admit_now(
     context: RequestContext, request: TxnOffsetCommitRequest, home: TopicPartition
 ) -> asyncio.Future[None] | Step | None:
     """Return None if the offsets may be appended before the next await. Otherwise return what to wait for first."""
-    registers = context.api_version >= IMPLICIT_PARTITIONS_FROM
-    try:
-        return context.broker.transaction_coordinator.registration.admit_now(
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            home,
-            registers=registers,
-            by=context,
-        )
-    except KafkaError as error:
-        if registers or error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
-            raise
-        # Older clients repeat the request after this code.
-        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message) from error
+    return context.broker.transaction_coordinator.registration.admit_now(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        home,
+        registers=context.api_version >= IMPLICIT_PARTITIONS_FROM,
+        by=context,
+    )
 
 
 async def _admit_and_commit(

@@ -317,10 +317,10 @@ def _decided(entry: TransactionEntry) -> TransactionMetadata:
 def _verify(entry: TransactionEntry, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:
     """Return the code of `verify_partition`, but accept no batch once the end of the transaction is appended.
 
-    Until the end is durable, the code is CONCURRENT_TRANSACTIONS, as in Kafka, so that the client sends the batch
-    again. If the power failed after a final refusal, the end could be lost, and the transaction could be committed
-    without the batch. While a commit waits for the transaction's records, the code is INVALID_TXN_STATE. So it is for a
-    batch of a session that has ended, because this batch is late.
+    Until the end is durable, the code is CONCURRENT_TRANSACTIONS, so that the client sends the batch again. If the
+    power failed after a final refusal, the end could be lost, and the transaction could be committed without the batch.
+    While a commit waits for the transaction's records, the code is INVALID_TXN_STATE. The same applies to a batch of a
+    session that has ended: this batch is late.
     """
     code = verify_partition(entry.metadata, identity, partition)
     if code is ErrorCode.NONE:
