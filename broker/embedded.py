@@ -52,7 +52,7 @@ class Broker:
 
     @property
     def is_open(self) -> bool:
-        """Whether the broker is started, and no call has begun to stop it."""
+        """Whether the broker has been started and no call has begun to stop it."""
         return self._node.is_open
 
     @property

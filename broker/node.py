@@ -469,7 +469,7 @@ class BrokerNode:
 
     @property
     def is_open(self) -> bool:
-        """Whether `start` has begun, and no call has begun to stop the broker."""
+        """Whether a call has begun to start the broker and no call has begun to stop it."""
         return self._running
 
     async def stop(self) -> None:

@@ -22,7 +22,8 @@ Kafka. The table is generated from the rules that the broker enforces. Super use
 
 A permission is an operation on a resource. Read, Write, Delete and Alter include Describe, and AlterConfigs includes
 DescribeConfigs. If a permission is missing for some items of a request, the other items are executed, unless the table
-says otherwise.
+says otherwise. If a row gives two permissions, such as Describe on a topic or ClusterAction on the cluster, either of
+them suffices.
 
 {apis}
 
@@ -69,9 +70,9 @@ def _rows(name: str) -> Iterator[tuple[str, ...]]:
 
 
 def _operations(row: Requirement) -> str:
-    if row.or_cluster is None or row.resource_type is not AclResourceType.CLUSTER:
+    if row.or_cluster is None or row.or_cluster is row.operation:
         return _words(row.operation)
-    return f"{_words(row.operation)} or {_words(row.or_cluster)}"
+    return f"{_words(row.operation)}, or {_words(row.or_cluster)}"
 
 
 def _words(operation: AclOperation) -> str:
@@ -84,9 +85,7 @@ def _resource(row: Requirement) -> str:
         return f"{', '.join(_noun(kind) for kind in CONFIG_RESOURCES.values())}, or cluster for all other resources"
     if row.or_cluster is None or row.resource_type is AclResourceType.CLUSTER:
         return _noun(row.resource_type)
-    if row.or_cluster is row.operation:
-        return f"{_noun(row.resource_type)}, or cluster"
-    return f"{_noun(row.resource_type)}, or {_words(row.or_cluster)} on the cluster"
+    return f"{_noun(row.resource_type)}, or cluster"
 
 
 def _noun(resource_type: AclResourceType) -> str:

@@ -42,7 +42,7 @@ def resource_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name the resource of a rule, such as --topic and --cluster.
 
     The command receives the kind and the name of the resource as the argument `resource`; both are None without these
-    options. Giving more than one of these options is a UsageError.
+    options. Raises UsageError if more than one of these options is given.
     """
 
     @wraps(command)
@@ -95,8 +95,8 @@ def list_rules(principal: str | None, resource: tuple[str | None, str | None], a
 def rule_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that describe rules and their resource.
 
-    The command receives the rules, one for each operation, as the argument `rules`. It is a UsageError if no resource
-    is named.
+    The command receives the rules, one for each operation, as the argument `rules`. Raises UsageError if no resource is
+    named.
     """
 
     @wraps(command)
@@ -181,7 +181,9 @@ def _refuse_without_effect(rules: list[Acl]) -> None:
                 f" {', '.join(operation for operation in _OPERATIONS if operation in known)}"
             )
         if rule.pattern == "PREFIXED" and rule.name == "*":
-            raise click.UsageError("--prefix with * means names that begin with a star. Leave out --prefix")
+            raise click.UsageError(
+                "with --prefix, the name * matches only names that begin with *. To match all names, leave out --prefix"
+            )
         if rule.host != "*" and not is_address(rule.host):
             raise click.UsageError(f"--host {rule.host} has no effect: name the client's IP address")
         if rule.host != (spelling := spelled_as_in_kafka(rule.host)):

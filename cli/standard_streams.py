@@ -66,7 +66,7 @@ def _discard_output() -> None:
 
 
 def write_last_line(writer: LineWriter | None, line: str) -> None:
-    """Write to stderr, after the lines in `writer`, the line that says why the process ends.
+    """Write the line that says why the process ends to stderr. The lines that `writer` still holds come before it.
 
     If nothing reads stderr, give up after `LAST_LINE_S`.
     """

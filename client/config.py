@@ -585,7 +585,8 @@ class ConsumerConfig(ClientConfig):
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigError(
                 "heartbeat.interval.ms",
-                f"{self.heartbeat_interval_ms} must be below session.timeout.ms = {self.session_timeout_ms}",
+                f"must be less than session.timeout.ms ({self.session_timeout_ms}), but is"
+                f" {self.heartbeat_interval_ms}",
                 "session.timeout.ms",
             )
         if self.group_id is None and "enable.auto.commit" in self.explicit and self.enable_auto_commit:
@@ -597,7 +598,7 @@ class ConsumerConfig(ClientConfig):
         if self.fetch_max_wait_ms >= self.request_timeout_ms:
             raise ConfigError(
                 "fetch.max.wait.ms",
-                f"{self.fetch_max_wait_ms} must be below request.timeout.ms = {self.request_timeout_ms}",
+                f"must be less than request.timeout.ms ({self.request_timeout_ms}), but is {self.fetch_max_wait_ms}",
                 "request.timeout.ms",
             )
 

@@ -51,7 +51,7 @@ class Registration:
 
     close: Callable[[], Awaitable[object]]
     is_open: Callable[[], bool]
-    """Returns whether no call has begun to close the client."""
+    """Returns False once a call has begun to close the client."""
     is_broker: bool = False
     """Whether newer clients may need the client until they are closed."""
 

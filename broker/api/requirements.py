@@ -117,13 +117,16 @@ def inside(
 
 
 _HIDDEN_TOPIC: Final = (
-    "a named topic gets TOPIC_AUTHORIZATION_FAILED, whether it exists or not; a request for all topics leaves it out"
+    "if the request names the topic, it gets TOPIC_AUTHORIZATION_FAILED, whether it exists or not; the response to a "
+    "request for all topics leaves the topic out"
 )
 _PARTITIONS_OF_TOPIC: Final = "the partitions of the topic get TOPIC_AUTHORIZATION_FAILED"
 
 _EACH_PARTITION: Final = "the response and each of its partitions get CLUSTER_AUTHORIZATION_FAILED"
 
-_HIDDEN: Final = "the token is left out; one of the two permissions suffices"
+_HIDDEN: Final = "the token is left out if both Describe on it and DescribeTokens on its owner are denied"
+
+_CLUSTER_OPERATIONS: Final = "the list of allowed operations on the cluster, if the request asks for it"
 
 
 REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
@@ -140,11 +143,9 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
             "the topic gets TOPIC_AUTHORIZATION_FAILED",
             or_cluster=_O.CREATE,
         ),
-        inside(_O.DESCRIBE, _T.CLUSTER, "the allowed operations on the cluster", "the response contains no operations"),
+        inside(_O.DESCRIBE, _T.CLUSTER, _CLUSTER_OPERATIONS, "the list is empty"),
     ),
-    "DescribeCluster": (
-        inside(_O.DESCRIBE, _T.CLUSTER, "the allowed operations on the cluster", "the response contains no operations"),
-    ),
+    "DescribeCluster": (inside(_O.DESCRIBE, _T.CLUSTER, _CLUSTER_OPERATIONS, "the list is empty"),),
     "FindCoordinator": (
         inside(
             _O.DESCRIBE,
@@ -189,8 +190,9 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
         inside(
             _O.DESCRIBE,
             _T.TOPIC,
-            "each topic whose deletion is denied",
-            "the response shows neither whether the topic exists nor the name that belongs to an id",
+            "each topic that is given by name; each topic that is given by id and whose deletion is denied",
+            "the topic gets TOPIC_AUTHORIZATION_FAILED; the response reveals neither whether the topic exists nor the"
+            " name that belongs to an id",
         ),
     ),
     "CreatePartitions": (each(_O.ALTER, _T.TOPIC, "topics.name"),),
@@ -216,7 +218,8 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
             _O.DESCRIBE,
             _T.TOPIC,
             "each topic",
-            f"if the request names it, {_PARTITIONS_OF_TOPIC}; a request for all topics leaves it out",
+            f"if the request names the topic, {_PARTITIONS_OF_TOPIC}; the response to a request for all topics leaves"
+            " the topic out",
         ),
     ),
     "OffsetDelete": (whole(_O.DELETE, _T.GROUP, "group_id"), each(_O.READ, _T.TOPIC, "topics.name")),
@@ -307,8 +310,13 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
     "RenewDelegationToken": (),
     "ExpireDelegationToken": (),
     "DescribeDelegationToken": (
-        inside(_O.DESCRIBE, _T.DELEGATION_TOKEN, "each token of others", _HIDDEN),
-        inside(_O.DESCRIBE_TOKENS, _T.USER, "the owner of each token of others", _HIDDEN),
+        inside(
+            _O.DESCRIBE,
+            _T.DELEGATION_TOKEN,
+            "each token of which the client is neither the owner, the requester nor a renewer",
+            _HIDDEN,
+        ),
+        inside(_O.DESCRIBE_TOKENS, _T.USER, "the owner of each such token", _HIDDEN),
     ),
 }
 """The requirements of each API, in the order in which they are checked. An empty row opens an API to every client."""

@@ -1,8 +1,7 @@
 """Reads the partitions of a coordinator's state log, and remembers which of them could not be read.
 
-The keys of an unreadable partition are not served. A partition may become readable if reading it failed because of the
-disk, or because no file descriptor was free; such a partition is read again later. A partition with malformed records
-is not read again.
+The keys of an unreadable partition are not served. If reading a partition failed because of a disk error, or because no
+file descriptor was free, the partition is read again later. A partition with malformed records is not read again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Handle DeleteTopics: delete topics by name, or from version 6 on also by id.
 
-A topic that the request repeats is refused and answered once. Topics are deleted in small portions, so that other
-requests are executed in between.
+A topic that is in the request more than once is not deleted, and the response has one row for it. Topics are deleted in
+small portions, so that other requests are executed in between.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ def _authorized(
 ) -> Steps[dict[str | bytes, Item]]:
     """Return the topics that the client may delete, each of them once. Add the other topics to the response.
 
-    A name and an id of the same topic become one item only if the client may delete the topic by each of them.
-    Otherwise the number of rows would reveal which id a hidden topic has.
+    If the request contains both the name and the id of a topic, they become one item only if the client may delete the
+    topic by its name and by its id. If they always became one item, the number of rows in the response would reveal
+    which id a hidden topic has.
     """
     named: dict[str | bytes, Item] = {}
     for item in asked:

@@ -11,8 +11,8 @@ readers get. The parts of a log keep its state:
 * `reader` (`log_reader.py`): where batches are found;
 * `producers` (`producer_state_manager.py`), `snapshots` (`snapshot_writer.py`) and `leader_epochs`.
 
-Loading (`log_loader.py`) and compaction (`cleaner.py`) use the parts from outside. All methods are plain functions on
-the event loop's thread; only `FlushTask.run` and jobs that are given to threads run elsewhere.
+Other modules load a log (`log_loader.py`) and compact it (`cleaner.py`); they use these parts directly. All methods are
+plain functions on the event loop's thread; only `FlushTask.run` and jobs that are given to threads run elsewhere.
 
 Invariants, at every moment:
 

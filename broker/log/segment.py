@@ -249,7 +249,7 @@ class LogSegment:
         return written
 
     def index_files_present(self) -> bool:
-        """Whether the files of the offset index and of the time index exist."""
+        """Return whether the offset index file and the time index file both exist."""
         return self._fs.exists(self.path(OFFSET_INDEX)) and self._fs.exists(self.path(TIME_INDEX))
 
     def rename(self, suffix: str) -> None:
@@ -446,7 +446,7 @@ class LogSegment:
     def _read_index_files(self, size: int) -> tuple[OffsetIndex, TimeIndex, AbortedIndex]:
         """Read and check the three indexes of a finished segment of `size` bytes. Raises CorruptIndex, OSError."""
         if not self.index_files_present():
-            raise CorruptIndex("the file of the offset index or of the time index is missing")
+            raise CorruptIndex("the offset index file or the time index file is missing")
         offsets, times, aborted, checksums = self._checked_index_files()
         if checksums is not None:
             checksums.check_reach(size)

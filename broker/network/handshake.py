@@ -1,8 +1,8 @@
 """Complete the TLS handshake of a connection that has been accepted.
 
 A step of a handshake costs the broker up to a millisecond, and the client decides how many steps there are: in TLS 1.3,
-a client can make the broker ask for another first message (HelloRetryRequest). So each record that arrives before the
-end of the handshake waits for a turn (`turns.Newcomers`).
+a client can make the broker ask for another first message (HelloRetryRequest). So each TLS record that arrives before
+the end of the handshake must wait until the broker has a turn for a handshake step (`TlsTurns.steps`).
 """
 
 from __future__ import annotations
@@ -108,9 +108,10 @@ def complete(arrived: bytes | bytearray) -> int:
 
 
 class Gate(asyncio.Protocol):
-    """Stands between a transport and its TLS protocol until the handshake has ended, and passes on one record per turn.
+    """Stands between a transport and its TLS protocol until the handshake has ended.
 
-    Reading is paused while a record waits for its turn.
+    In each handshake turn of this connection (`TlsTurns.steps`), the gate passes one TLS record to the TLS protocol.
+    While a complete record waits for the next turn, nothing is read from the socket.
     """
 
     def __init__(self, turns: TlsTurns, network: str, progress: Progress | None = None) -> None:
@@ -150,12 +151,12 @@ class Gate(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Hold the bytes that have arrived until their turn."""
+        """Hold the bytes until they can be passed to the TLS protocol."""
         self._held += data
         self._continue()
 
     def _continue(self) -> None:
-        """Wait for the rest of the next record or, if that record is complete, for its turn."""
+        """Read until the next TLS record is complete; then wait for a turn in which the record is passed on."""
         if self._tls is None or self._transport is None or self._open or self._lost:
             return
         if not complete(self._held):
@@ -171,7 +172,7 @@ class Gate(asyncio.Protocol):
         asyncio.get_running_loop().call_soon(self._continue)  # runs after `open` if the handshake has ended
 
     def _pass_on(self, count: int) -> None:
-        """Pass on the first `count` bytes that are held."""
+        """Pass the first `count` of the held bytes to the TLS protocol."""
         while count and not self._lost:
             portion = min(count, PORTION)
             self._tls.get_buffer(portion)[:portion] = self._held[:portion]
@@ -218,9 +219,10 @@ async def shake_hands(
 
     `make` is called with the transport of the socket, which sends and receives the encrypted bytes. It returns the
     protocol object of the connection. The caller has already waited for one of the turns in `turns.steps`, because a
-    TLS connection takes memory. Each record of the handshake waits for another turn of `network`. `progress` delays the
-    end of the connection (`RecordLimit`). Raises OSError (ssl.SSLError is a subclass) if the handshake fails or does
-    not end within `timeout_s` seconds. If it fails, the peer gets the reason first. The caller must then close `peer`.
+    TLS connection takes memory. Each TLS record of the handshake waits for a further turn of `network`. `progress`
+    delays the end of the connection (`RecordLimit`). Raises OSError (ssl.SSLError is a subclass) if the handshake fails
+    or does not end within `timeout_s` seconds. If it fails, the peer gets the reason first. The caller must then close
+    `peer`.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None

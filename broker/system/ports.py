@@ -324,7 +324,7 @@ class RealFileSystem:
             os.close(fd)
 
     def close_overwritten(self, directory: str) -> None:
-        """Do nothing, because no such file is kept open."""
+        """Do nothing, because `overwrite` closes each file that it writes."""
 
     def exists(self, path: str) -> bool:
         # Not os.path.lexists: it also returns False if the disk cannot read the name (EIO), and the caller would

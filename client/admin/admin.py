@@ -113,7 +113,7 @@ class Admin:
 
     @property
     def is_open(self) -> bool:
-        """Whether the client is started, and no call has begun to close it."""
+        """Whether the client has been started and no call has begun to close it."""
         return self._cluster is not None
 
     @property

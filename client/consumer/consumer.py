@@ -235,7 +235,7 @@ class Consumer(Generic[K, V]):
 
     @property
     def is_open(self) -> bool:
-        """Whether the consumer is started, and no call has begun to close it."""
+        """Whether the consumer has been started and no call has begun to close it."""
         return self._open and not self._closed
 
     # -- what to read
@@ -346,7 +346,7 @@ class Consumer(Generic[K, V]):
         if max_records is not None:
             most = whole_number(max_records, "max_records", MAX_INT32, at_least=-MAX_INT32)
         if most < 1:
-            raise IllegalStateError(f"max_records={most} must be at least 1")
+            raise IllegalStateError(f"max_records must be at least 1, not {most}")
         only = partitions_of(partitions)
         membership = self._coordinator.membership if self._coordinator is not None else None
         self._polling = True

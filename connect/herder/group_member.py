@@ -198,14 +198,17 @@ class WorkerGroupMember:
     async def leave(self, reason: str, *, still_running: bool = False) -> None:
         """Leave the group immediately.
 
-        With `still_running`, the worker keeps its work and will rejoin with it; otherwise, the work is forgotten.
+        If `still_running` is true, the worker reports its work when it rejoins. Otherwise, it reports none.
         """
         if not still_running:
             self._running = None
         await self._membership.leave(reason)
 
     def stopped_everything(self) -> None:
-        """Record that the worker, which is not in the group now, has stopped all its work."""
+        """Record that the worker has stopped all its work, so that it reports none when it rejoins.
+
+        The worker must not be in the group at this time.
+        """
         self._running = None
 
     async def close(self) -> None:

@@ -57,7 +57,10 @@ def refuse_of_worker(settings: Mapping[str, str]) -> None:
 
 
 def refused_overrides(settings: Mapping[str, str]) -> dict[str, ConfigValueError]:
-    """Return, by name, an error for each unsupported security setting among a connector's client overrides."""
+    """Check the security settings among a connector's client overrides. Return the errors by setting name.
+
+    Only the first unsupported setting of each kind of client gets an error.
+    """
     return {error.name: error for error in _of_clients(settings, _OVERRIDES)}
 
 
@@ -72,7 +75,7 @@ def is_secret(name: str) -> bool:
 
 
 def _of_clients(settings: Mapping[str, str], tables: Mapping[str, type[ClientConfig]]) -> Iterator[ConfigValueError]:
-    """Yield an error for the first unsupported security setting of each prefix.
+    """Check the security settings with each prefix. Yield an error for the first unsupported one of each prefix.
 
     The error shows the value if the clients have the setting and its value is not a secret.
     """

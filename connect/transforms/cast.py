@@ -48,7 +48,12 @@ def _check_spec(name: str, spec: list[str] | None) -> None:
         if target.strip().lower() not in _TARGETS:
             raise ConfigValueError(name, spec, f"Invalid cast type {target!r}: use one of {', '.join(_TARGETS)}")
     if len(spec) > 1 and not all(colon for _, colon, _ in targets):
-        raise ConfigValueError(name, spec, "a type without a field casts the whole key or value: give only this type")
+        raise ConfigValueError(
+            name,
+            spec,
+            "a type without a field casts the whole key or value, so it must be the only entry. Remove the other "
+            "entries, or name the field of each type (field:type)",
+        )
 
 
 class Cast(PartTransformation):

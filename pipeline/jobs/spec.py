@@ -257,7 +257,7 @@ def _check(job: Job, where: str) -> None:
     for source in job.sources:
         for key, policy in (("on_bad_record", source.on_bad_record), ("on_tombstone", source.on_tombstone)):
             if policy not in ("fail", "drop", "keep"):
-                raise JobError(f"{where}: source {source.name!r}: {key} = {policy!r} must be fail, drop or keep")
+                raise JobError(f"{where}: source {source.name!r}: {key} must be fail, drop or keep, not {policy!r}")
     for transform in job.transforms:
         if bool(transform.sql) == bool(transform.python):
             raise JobError(f"{where}: transform {transform.name!r} needs either sql or python")
@@ -274,13 +274,13 @@ def _check(job: Job, where: str) -> None:
         if sink.output_mode not in ("append", "update", "complete"):
             raise JobError(f"{where}: sink {sink.name!r}: output_mode must be append, update or complete")
         if sink.tasks is not None and sink.tasks < 1:
-            raise JobError(f"{where}: sink {sink.name!r}: tasks = {sink.tasks} must be at least 1")
+            raise JobError(f"{where}: sink {sink.name!r}: tasks must be at least 1, not {sink.tasks}")
         trigger = sink.trigger or job.trigger
         if trigger != AVAILABLE_NOW:
             seconds(trigger, f"{where}: trigger")
     _check_ids(job, where)
     if job.max_restarts < 0:
-        raise JobError(f"{where}: max_restarts = {job.max_restarts} must be 0 or greater")
+        raise JobError(f"{where}: max_restarts must be 0 or greater, not {job.max_restarts}")
     seconds(job.restart_window, f"{where}: restart_window")
 
 

@@ -48,8 +48,8 @@ class SinkSettings:
         if named and self.write_id:
             raise ConfigError(
                 "transactionalId",
-                f"and writeId cannot be combined: the state of a write is stored under its own transactional id, "
-                f"{_of_write(self.write)!r}. Otherwise, a second write would replace the state of the first",
+                f"and writeId cannot be combined, because writes with the same transactional id overwrite each other's "
+                f"state. Leave transactionalId out: this write then has the transactional id {_of_write(self.write)!r}",
             )
         self.transactional_id = named or (_of_checkpoint(self.checkpoint) if streaming else _of_write(self.write))
         check_columns(schema, self.topic, self.headers)

@@ -73,7 +73,7 @@ from = "input"
         (LEAST + "tasks = 'many'", "tasks = 'many' is not int"),
         ("name = ", "is not TOML"),
         (LEAST.replace('"c"', '""'), "checkpoint has no value"),
-        (LEAST + "tasks = 0", "sink 'output': tasks = 0 must be at least 1"),
+        (LEAST + "tasks = 0", "sink 'output': tasks must be at least 1, not 0"),
         (LEAST + "[options]\nx = [1]", "options: x = [1] is not a string, number or boolean"),
         ("options = 'x'" + LEAST, "options = 'x' is not a table"),
         ("source = 5\n" + LEAST.replace("[[source]]", "[x]"), "source is not a list of tables: write [[source]]"),

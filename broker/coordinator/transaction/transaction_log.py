@@ -93,12 +93,12 @@ class SortedSets(NamedTuple):
 
     @classmethod
     def unknown(cls) -> SortedSets:
-        """Return the sets of an id for which no record has been encoded yet."""
+        """Return the sets of a transactional id for which no record has been encoded yet."""
         return cls(SortedSet(), SortedSet())
 
 
 def is_large(metadata: TransactionMetadata) -> bool:
-    """Whether a record of this value should be encoded with `SortedSets`."""
+    """Return whether a record of the value should be encoded with `SortedSets`, because it has many partitions."""
     return (
         len(metadata.topic_partitions) > _REMEMBERED_PARTITIONS
         or len(metadata.session_partitions) > _REMEMBERED_PARTITIONS
@@ -108,7 +108,7 @@ def is_large(metadata: TransactionMetadata) -> bool:
 def encode_value(metadata: TransactionMetadata, level: TransactionVersion, sets: SortedSets | None = None) -> bytes:
     """Encode the value of a transactional id's record at the finalized `level` of transaction.version.
 
-    If the value is large (`is_large`), `sets` are the sets of the id's previous record.
+    If the value is large (`is_large`), `sets` should be the `SortedSets` of the id's previous record.
     """
     version = level.log_value_version
     empty = metadata.state is TransactionState.EMPTY

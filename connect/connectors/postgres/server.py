@@ -146,8 +146,8 @@ async def included_tables(connection: psycopg.AsyncConnection[Any], settings: Ma
         if generated:
             raise ConnectError(
                 f"table {table.full_name} has the generated column {generated[0]} in its key, and the server does not "
-                f"stream generated columns: ALTER TABLE {table.full_name} REPLICA IDENTITY USING INDEX with a unique "
-                "index of other columns, or change table.include.list so that it does not match the table"
+                f'stream generated columns. Either run "ALTER TABLE {table.full_name} REPLICA IDENTITY USING INDEX …" '
+                "with a unique index of other columns, or change table.include.list so that it does not match the table"
             )
     if settings["publication.autocreate.mode"] != "disabled":  # with disabled, it may publish_via_partition_root
         await _check_partitions(connection, settings)
@@ -204,12 +204,14 @@ async def prepare_publication(
     if settings["publication.autocreate.mode"] == "disabled":
         if not exists:
             raise ConnectError(
-                f"publication {name} does not exist: CREATE PUBLICATION {name} FOR TABLE …, or set "
+                f'publication {name} does not exist. Either run "CREATE PUBLICATION {name} FOR TABLE …", or set '
                 "publication.autocreate.mode=filtered"
             )
         return
     if not tables:
-        raise ConnectError("table.include.list matches no table: give regular expressions for SCHEMA.TABLE")
+        raise ConnectError(
+            "table.include.list matches no table. Its regular expressions must match names of the form SCHEMA.TABLE"
+        )
     listed = sql.SQL(", ").join(table.identifier for table in tables)
     if not exists:
         await _change_publication(
@@ -265,8 +267,9 @@ async def check_partition_roots(connection: psycopg.AsyncConnection[Any], settin
         if streamed or any(is_included(each, settings) for each in partitions):
             raise ConnectError(
                 f"publication {name} publishes the changes of the partitions of {root} as changes of {root}, but the "
-                f"snapshot reads partitions: ALTER PUBLICATION {name} SET (publish_via_partition_root = false) and "
-                f"list the partitions in table.include.list, or set snapshot.mode=never and list {root}"
+                f'snapshot reads partitions. Either run "ALTER PUBLICATION {name} SET (publish_via_partition_root = '
+                f'false)" and list the partitions in table.include.list, or set snapshot.mode=never and list {root} '
+                "there"
             )
 
 
@@ -303,10 +306,10 @@ async def free_slot(connection: psycopg.AsyncConnection[Any], settings: Mapping[
 
 
 async def drop_slot(settings: Mapping[str, Any], *, creator: int | None = None, until_lsn: int = _MAX_LSN) -> bool:
-    """Drop the slot once it is not in use, unless it is confirmed beyond `until_lsn`; return whether it was dropped.
+    """Wait until the slot is not in use, then drop it. Return whether it was dropped.
 
-    `creator` is the server's process that may still be creating the slot; it is ended first. Raises RetriableError,
-    ConnectError.
+    The slot stays if its confirmed position is greater than `until_lsn`. `creator` is the server's process that may
+    still be creating the slot; it is ended first. Raises RetriableError, ConnectError.
     """
     name, connection = settings["slot.name"], await connect(settings)
     try:

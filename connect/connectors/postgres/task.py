@@ -433,7 +433,7 @@ class PostgresSourceTask(SourceTask):
         try:
             key = await server.current_key(connection, relation)
         except psycopg.Error as error:
-            raise server.failure(error, f"the key of {relation.full_name} cannot be read") from error
+            raise server.failure(error, f"the key columns of table {relation.full_name} cannot be looked up") from error
         finally:
             await connection.close()
         return self._events.table(relation, key.names, key.columns)
@@ -462,7 +462,10 @@ class PostgresSourceTask(SourceTask):
 
 
 def _completed(table: TableEvents, new: Tuple, before: Tuple, *, whole: bool) -> Tuple:
-    """Return the new row with its UNCHANGED values taken from the old row: all if `whole`, else only the key's."""
+    """Return the new row, with UNCHANGED values replaced by the values of the old row.
+
+    If `whole` is false, the old row has only the values of the key columns, so only these are replaced.
+    """
     known = range(len(new)) if whole else table.key_columns
     return [before[index] if value is UNCHANGED and index in known else value for index, value in enumerate(new)]
 

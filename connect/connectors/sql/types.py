@@ -144,9 +144,9 @@ class Arrays:
 def column_of(
     name: str, kind: sa.types.TypeEngine[Any], nullable: bool, dialect: str, zone: ZoneInfo, decimals: str = "precise"
 ) -> Column:
-    """Return a column of the database type `kind`. Types without a counterpart become text.
+    """Return the `Column` for a column of the database type `kind`.
 
-    `decimals` is the setting decimal.handling.mode.
+    Values of a type without a counterpart in Connect become text. `decimals` is the setting decimal.handling.mode.
     """
     schema, convert = _type_of(kind, dialect, zone, decimals)
     return Column(name, schema.as_optional() if nullable else schema, convert)
