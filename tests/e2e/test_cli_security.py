@@ -147,7 +147,7 @@ def test_rules_are_added_listed_and_removed(secured: Secured) -> None:
     [
         (("--operation", "IDEMPOTENT_WRITE", "--topic", "t"), "IDEMPOTENT_WRITE on a TOPIC has no effect"),
         (("--operation", "READ", "--cluster"), "READ on a CLUSTER has no effect"),
-        (("--operation", "READ", "--topic", "*", "--prefix"), "Leave out --prefix"),
+        (("--operation", "READ", "--topic", "*", "--prefix"), "leave out --prefix"),
         (("--operation", "READ", "--topic", "t", "--host", "localhost"), "name the client's IP address"),
         (("--operation", "READ", "--topic", "t", "--host", "::1"), "write this address as 0:0:0:0:0:0:0:1"),
         (("--operation", "READ", "--topic", "t", "--principal", "alice"), "'alice' is not a principal"),
