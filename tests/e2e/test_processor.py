@@ -399,7 +399,7 @@ async def test_sending_after_the_function_has_returned_is_refused(job: Job) -> N
         running = asyncio.create_task(processor.run())
         await job.until_committed(1)
         await stop(processor, running)
-    with pytest.raises(IllegalStateError, match="over"):
+    with pytest.raises(IllegalStateError, match="the transaction has ended"):
         kept[0].send(job.target, b"late")
 
 
