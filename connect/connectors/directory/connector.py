@@ -31,16 +31,17 @@ class DirectorySourceConnector(SourceConnector):
         """Raise ConnectError for malformed offsets; return True.
 
         An offset of None, which resets a file, is always allowed. Any other offset needs the length and CRC of the line
-        before its position.
+        before its position. Without the CRC of all content before the position, copies of the file are read again.
         """
         for partition, offset in offsets:
             if offset is None:
                 continue
             if not {"directory", "fingerprint", "number"} <= partition.keys():
                 raise ConnectError('a partition must be {"directory": path, "fingerprint": hash, "number": count}')
-            if offset.keys() | {"device"} != {"file", "device", "inode", "position", "line", "crc"}:
+            required, optional = {"file", "inode", "position", "line", "crc"}, {"device", "content_crc"}
+            if not required <= offset.keys() <= required | optional:
                 raise ConnectError(
-                    "an offset must have file, inode, position, line and crc, and may have device, as GET offsets "
-                    "shows them"
+                    "an offset must have file, inode, position, line and crc, and may have device and content_crc, as "
+                    "GET offsets shows them"
                 )
         return True

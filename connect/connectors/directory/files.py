@@ -1,22 +1,25 @@
 """`Files`: tracks the files of a directory, and recognises each file after a rename, a restart or compression.
 
 An `Entry` holds the known state of a file: its source partition {"directory", "fingerprint", "number"} and its offset
-{"file", "device", "inode", "position", "line", "crc"}. The fingerprint is a hash of the first line. The number
-distinguishes files with the same first line. A new file gets the highest number plus one. Lower numbers may have no
-offset: a user can reset the offsets of any files, and a file can be deleted before it is read. Therefore, the numbers
-are not searched one after another, but taken from the list of all committed source partitions.
+{"file", "device", "inode", "position", "line", "crc", "content_crc"}. The fingerprint is a hash of the first line. The
+number distinguishes files with the same first line. A new file gets the highest number plus one. Lower numbers may have
+no offset: a user can reset the offsets of any files, and a file can be deleted before it is read. Therefore, the
+numbers are not searched one after another, but taken from the list of all committed source partitions.
 
 The length and CRC of the last line that was read show whether a file still has this line at this position. A file in
 the directory is compared with the known entries:
 
-- If the file has the device and inode of an entry, and still has the entry's last line, it is the same file, even under
-  another name. A device may get another number when the machine restarts, so the inode alone is enough if the listing
-  has no file with the entry's device.
+- If the file has the device and inode of an entry, and still has the entry's last line, it is the same file. Under
+  another name, it may be a new file with the inode of a deleted one, so it must have all lines that were read. A device
+  may get another number when the machine restarts, so the inode alone is enough if the listing has no file with the
+  entry's device.
 - If the file has the device and inode of an entry, but not the entry's last line, it was truncated or rewritten. It is
   treated as a new file, and read from its start. This is checked when the directory is listed, and again after each
   read of a file that has changed since. If the check fails after a read, the lines of this read are discarded.
-- If the file has another inode, but has the last line of an entry whose file is gone or was truncated, and both names
-  belong to the same log, it is a copy (made by copytruncate rotation or by gzip). Reading continues in the copy.
+- If the file has another inode, but begins with all lines that were read from an entry's file, this file is gone or was
+  truncated, and both names belong to the same log, it is a copy (made by copytruncate rotation or by gzip). Reading
+  continues in the copy. The entry has the CRC of all these lines. Offsets of earlier releases lack this CRC, so that a
+  copy is read again.
 - If the entry's file still exists, a file that may be its copy waits (see `Files._may_be_copy`). If the original then
   disappears, and more of it had been read than the copy contains, the copy is not read.
 - Any other file is new.
@@ -51,9 +54,9 @@ _NUMBER: Final = r"[.\-_]\d[\d.\-_T:]*"
 
 _ROTATION: Final = re.compile(rf"({_NUMBER})?(\.gz)?$")
 _CERTAIN_BYTES: Final = 1024
-"""The smallest position, in bytes, at which an equal last line shows that a file is a copy of a file that is gone.
+"""The smallest position, in bytes, up to which equal content shows that a file is a copy of a file that is gone.
 
-In shorter files, equal lines may be a coincidence.
+In shorter files, equal content may be a coincidence.
 """
 
 _ROTATION_S: Final = 300.0
@@ -77,6 +80,8 @@ class Entry:
     position: int = 0
     line: int = 0
     crc: int = 0
+    content_crc: int | None = 0
+    """The CRC of everything before the position. None if the offset lacks it, as those of earlier releases."""
 
     @property
     def id(self) -> FileId:
@@ -87,7 +92,7 @@ class Entry:
         """Move the position past a line; return the new source offset."""
         self.position += len(line)
         self.line, self.crc = len(line), zlib.crc32(line)
-        return {
+        offset = {
             "file": self.file,
             "device": self.device,
             "inode": self.inode,
@@ -95,6 +100,9 @@ class Entry:
             "line": self.line,
             "crc": self.crc,
         }
+        if self.content_crc is not None:
+            offset["content_crc"] = self.content_crc = zlib.crc32(line, self.content_crc)
+        return offset
 
     def is_before(self, file: LineFile) -> bool:
         """Return whether a file contains the last line that was read, at the same position.
@@ -108,6 +116,10 @@ class Entry:
             return file.has(self.position, self.line, self.crc)
         except IncompleteFileError:
             return False
+
+    def is_copied_to(self, file: LineFile) -> bool:
+        """Return whether a file begins with everything that was read. Raises FileNotReadyError."""
+        return self.is_before(file) and (self.position == 0 or file.crc(self.position) == self.content_crc)
 
 
 class Match(Enum):
@@ -431,7 +443,7 @@ class Files:
     def _by_inode(self, file: File, opened: LineFile, free: list[Entry]) -> Entry | None:
         """Return the entry of the same file if its device now has another number."""
         elsewhere = [entry for entry in free if entry.device not in self._devices and entry.inode == file.id.inode]
-        return _newest(elsewhere, opened)
+        return _newest(elsewhere, file, opened)
 
     def _by_content(self, file: File, opened: LineFile, group: list[Entry]) -> Entry | None:
         """If this file is a copy of a known file, return that file's entry. Otherwise, return a new entry.
@@ -454,7 +466,7 @@ class Files:
             elif compared or base == _base(entry.file):
                 rewritten = entry.id in self.known
                 certain = rewritten or compared or opened.compressed or entry.position >= _CERTAIN_BYTES
-                if certain and entry.is_before(opened):
+                if certain and entry.is_copied_to(opened):
                     return entry
                 if file.copy is not None and compared and file.copy.stamp == opened.stamp():
                     end = _at_end(opened)
@@ -537,7 +549,7 @@ class Files:
         self._groups |= {fingerprint: [] for fingerprint in new}  # not before the offsets have been read
         for partition, offset in zip(partitions, offsets, strict=True):
             if offset is not None:
-                self._groups[partition["fingerprint"]].append(Entry(partition, **offset))
+                self._groups[partition["fingerprint"]].append(Entry(partition, **{"content_crc": None, **offset}))
 
     def _partition(self, fingerprint: str, number: int) -> Mapping[str, Any]:
         return {"directory": self._directory, "fingerprint": fingerprint, "number": number}
@@ -571,12 +583,19 @@ def _warn_unreadable(file: File, reason: str) -> None:
 
 
 def _by_id(file: File, opened: LineFile, free: list[Entry]) -> Entry | None:
-    return _newest([entry for entry in free if entry.id == file.id], opened)
+    return _newest([entry for entry in free if entry.id == file.id], file, opened)
 
 
-def _newest(entries: list[Entry], opened: LineFile) -> Entry | None:
-    """Return the newest of the entries whose last line the file contains."""
-    return next((entry for entry in reversed(entries) if entry.is_before(opened)), None)
+def _newest(entries: list[Entry], file: File, opened: LineFile) -> Entry | None:
+    """Return the newest of the entries whose last line the file contains.
+
+    A file with another name must contain all lines that were read, unless the offset does not have their CRC.
+    """
+    for entry in reversed(entries):
+        is_same_name = entry.file == file.name or entry.content_crc is None
+        if entry.is_before(opened) if is_same_name else entry.is_copied_to(opened):
+            return entry
+    return None
 
 
 def _base(name: str) -> str:

@@ -126,6 +126,19 @@ class LineFile:
                 line = os.pread(self._raw.fileno(), line_bytes, start)
         return len(line) == line_bytes and zlib.crc32(line) == crc
 
+    def crc(self, end: int) -> int:
+        """Return the CRC of the content before a position, or of the whole file if it is shorter.
+
+        Raises FileNotReadyError.
+        """
+        crc = 0
+        for data in self.chunks():
+            crc = zlib.crc32(data[:end], crc)
+            end -= len(data)
+            if end <= 0:
+                break
+        return crc
+
     def chunks(self) -> Iterator[bytes]:
         """Yield the content in chunks from the start. Raises FileNotReadyError."""
         self._seek(0)

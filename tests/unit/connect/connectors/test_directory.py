@@ -665,6 +665,58 @@ async def test_a_copy_is_not_read_if_its_original_is_renamed(logs: Path, clock: 
         assert await polled(task, 0) == []
 
 
+def replaced(path: Path, name: str, content: bytes) -> None:
+    """Delete a file, and create another, which has another inode."""
+    new = path.with_name(name)
+    new.write_bytes(content)
+    path.unlink()
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("case", ["running", "stopped", "stopped, same inode"])
+async def test_exports_that_differ_only_between_header_and_footer_are_all_read(
+    logs: Path, suffix: str, case: str
+) -> None:
+    exports = [["ID AMOUNT", *(f"{day}{row:03} 0000" for row in range(200)), "END 000200"] for day in (1, 2)]
+    contents = ["".join(f"{line}\n" for line in export).encode() for export in exports]
+    path, new = logs / "export-20260101", source(logs)
+    path.write_bytes(contents[0])
+
+    def replace() -> None:
+        name = f"export-20260102{suffix}"
+        if case == "stopped, same inode":
+            path.rename(logs / name)
+        else:
+            replaced(path, name, b"")
+        (logs / name).write_bytes(gzip.compress(contents[1]) if suffix else contents[1])
+
+    if case == "running":
+        async with await new.task() as task:
+            assert await polled(task, 202) == exports[0]
+            replace()
+            assert await polled(task, 0, more=10) == exports[1]
+    else:
+        assert lines(await new.read(202)) == exports[0]
+        replace()
+        async with await new.task() as task:
+            assert await polled(task, 0, more=10) == exports[1]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+async def test_a_copy_whose_original_was_deleted_while_the_task_was_stopped_is_not_read_again(
+    logs: Path, suffix: str
+) -> None:
+    path, new = logs / "app.log", source(logs)
+    wanted = [f"line {number}" for number in range(1000)]
+    path.write_text("".join(f"{line}\n" for line in wanted))
+    assert lines(await new.read(500, keep=500)) == wanted[:500]
+    content = path.read_bytes()
+    replaced(path, f"app.log.1{suffix}", gzip.compress(content) if suffix else content)
+    assert lines(await new.read(300, keep=300)) == wanted[500:800]
+    assert lines(await new.read(200)) == wanted[800:]
+    await new.nothing()
+
+
 async def test_a_gz_file_that_is_certainly_a_copy_waits_for_good(logs: Path, clock: list[float]) -> None:
     path = logs / "app.log.1"
     path.write_text("1\n2\n")
@@ -959,18 +1011,35 @@ async def test_offsets_that_cannot_be_read_at_first_are_read_again(logs: Path, m
         assert await polled(task, 1) == ["2"]
 
 
-async def test_offsets_without_a_device_are_recognised(logs: Path) -> None:
+@pytest.mark.parametrize("missing", ["device", "content_crc"])
+async def test_offsets_of_earlier_releases_are_recognised(logs: Path, missing: str) -> None:
     (logs / "a.log").write_text("1\n")
     new = source(logs)
     (record,) = await new.read(1)
-    offset = {name: value for name, value in dict(record.source_offset or {}).items() if name != "device"}
+    offset = {name: value for name, value in dict(record.source_offset or {}).items() if name != missing}
     new.offsets.commit([record.replace(source_offset=offset)])
     (logs / "a.log").rename(logs / "other")
+    await new.nothing()
+    append(logs / "other", "2\n")
+    assert lines(await new.read(1)) == ["2"]
     await new.nothing()
     connector, partition = DirectorySourceConnector(), record.source_partition or {}
     assert await connector.alter_offsets(new.config, [(partition, offset), (partition, record.source_offset)])
     with pytest.raises(ConnectError, match="device"):
         await connector.alter_offsets(new.config, [(partition, {**offset, "more": 1})])
+
+
+async def test_a_copy_of_a_file_with_an_offset_of_an_earlier_release_is_read(logs: Path) -> None:
+    path, new = logs / "app.log", source(logs)
+    path.write_text("1\n2\n")
+    *_, record = await new.read(2)
+    offset = {name: value for name, value in dict(record.source_offset or {}).items() if name != "content_crc"}
+    new.offsets.commit([record.replace(source_offset=offset)])
+    append(path, "3\n")
+    assert lines(await new.read(1)) == ["3"]
+    replaced(path, "app.log.1.gz", gzip.compress(path.read_bytes()))
+    async with await new.task() as task:
+        assert await polled(task, 0, more=10) == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize("size", [12, 2_000_000], ids=["header", "first lines"])
