@@ -15,7 +15,10 @@ the directory is compared with the known entries:
   entry's device.
 - If the file has the device and inode of an entry, but not the entry's last line, it was truncated or rewritten. It is
   treated as a new file, and read from its start. This is checked when the directory is listed, and again after each
-  read of a file that has changed since. If the check fails after a read, the lines of this read are discarded.
+  read of a file that has changed since. If the check fails after a read, the lines of this read are discarded. If the
+  file then gets the same lines again, they are read.
+- If a file has disappeared since the task started, a file with its device and inode is the same only if it also has the
+  same size and modification time. A listing may miss a file that is being renamed.
 - If the file has another inode, but begins with all lines that were read from an entry's file, this file is gone or was
   truncated, and both names belong to the same log, it is a copy (made by copytruncate rotation or by gzip). Reading
   continues in the copy. The entry has the CRC of all these lines. Offsets of earlier releases lack this CRC, so that a
@@ -82,10 +85,14 @@ class Entry:
     crc: int = 0
     content_crc: int | None = 0
     """The CRC of everything before the position. None if the offset lacks it, as those of earlier releases."""
+    rewritten: File | None = None
+    """The file, if it was truncated or rewritten since the task has started. Its content may exist in a copy."""
+    gone: tuple[int, int] | None = None
+    """The file's last size and modification time, if it has disappeared since the task has started."""
 
     @property
     def id(self) -> FileId:
-        """The identity that the file had when it was last recognised."""
+        """The identity that the file had when it was last recognised; (-1, -1) if it was rewritten since then."""
         return FileId(self.device, self.inode)
 
     def advance(self, line: bytes) -> dict[str, Any]:
@@ -293,6 +300,7 @@ class Files:
         """Stop tracking a file that is gone and was read to its end."""
         file.close()
         if file.entry is not None:
+            file.entry.gone = file.stamp
             del self._owners[file.entry]
         self.known.pop(file.id, None)
 
@@ -356,6 +364,8 @@ class Files:
         )
         file.close()
         file.entry, file.stamp, file.copy, file.waits_since = None, _NEVER, None, None
+        # If the file gets the same lines again, these are new.
+        entry.device, entry.inode, entry.rewritten = -1, -1, file
         del self._owners[entry]
 
     def _identify(self, files: list[File], there: Mapping[FileId, Listed]) -> None:
@@ -436,7 +446,7 @@ class Files:
             entry.partition = self._partition(fingerprint, group[-1].partition["number"] + 1 if group else 0)
             group.append(entry)
         file.entry, file.more = entry, True
-        (entry.device, entry.inode), entry.file = file.id, file.name
+        (entry.device, entry.inode), entry.file, entry.rewritten, entry.gone = file.id, file.name, None, None
         self._owners[entry] = file
         return True
 
@@ -463,9 +473,8 @@ class Files:
             elif owner is not None:
                 if (compared or _is_copy_name(file.name, owner.name, entry)) and self._may_be_copy(file, entry, opened):
                     return None
-            elif compared or base == _base(entry.file):
-                rewritten = entry.id in self.known
-                certain = rewritten or compared or opened.compressed or entry.position >= _CERTAIN_BYTES
+            elif entry.rewritten is not file and (compared or base == _base(entry.file)):
+                certain = self._is_rewritten(entry) or compared or opened.compressed or entry.position >= _CERTAIN_BYTES
                 if certain and entry.is_copied_to(opened):
                     return entry
                 if file.copy is not None and compared and file.copy.stamp == opened.stamp():
@@ -473,6 +482,15 @@ class Files:
                     if end.position < entry.position:  # all of its lines have been read from the original
                         return end
         return Entry({})
+
+    def _is_rewritten(self, entry: Entry) -> bool:
+        """Return whether the file of an entry still exists, but no longer has the entry's content.
+
+        Its inode may have been reused while the task was stopped, so it must still have the same name.
+        """
+        if entry.rewritten is not None:
+            return not entry.rewritten.gone
+        return entry.gone is None and entry.id in self.known and self.known[entry.id].name == entry.file
 
     def _may_be_copy(self, file: File, entry: Entry, opened: LineFile) -> bool:
         """Return whether a file must wait because it may be a copy of the entry's file, which exists.
@@ -583,7 +601,8 @@ def _warn_unreadable(file: File, reason: str) -> None:
 
 
 def _by_id(file: File, opened: LineFile, free: list[Entry]) -> Entry | None:
-    return _newest([entry for entry in free if entry.id == file.id], file, opened)
+    same = [entry for entry in free if entry.id == file.id and entry.gone in (None, file.stamp)]
+    return _newest(same, file, opened)
 
 
 def _newest(entries: list[Entry], file: File, opened: LineFile) -> Entry | None:

@@ -717,6 +717,75 @@ async def test_a_copy_whose_original_was_deleted_while_the_task_was_stopped_is_n
     await new.nothing()
 
 
+@pytest.mark.parametrize("name", ["run-1", "run-2"])
+async def test_a_file_that_is_created_again_with_equal_lines_and_the_same_inode_is_read(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    one_inode(monkeypatch, lambda inode: 1)
+    (logs / "run-1").write_text("started\nfinished\n")
+    os.utime(logs / "run-1", (0, 0))
+    async with await source(logs).task() as task:
+        assert await polled(task, 2) == ["started", "finished"]
+        (logs / "run-1").unlink()
+        assert await polled(task, 0) == []
+        (logs / name).write_text("started\nfinished\n")
+        assert await polled(task, 0, more=10) == ["started", "finished"]
+
+
+async def test_a_file_that_a_listing_does_not_contain_because_it_is_renamed_is_not_read_again(logs: Path) -> None:
+    path, away = logs / "app.log", logs.parent / "away"
+    path.write_text("1\n")
+    async with await source(logs).task() as task:
+        assert await polled(task, 1) == ["1"]
+        path.rename(away)
+        assert await polled(task, 0) == []
+        away.rename(logs / "old.log")
+        assert await polled(task, 0, more=10) == []
+        append(logs / "old.log", "2\n")
+        assert await polled(task, 1) == ["2"]
+
+
+@pytest.mark.parametrize("size", [1, 200], ids=["short", "long"])
+async def test_a_file_that_is_truncated_and_gets_equal_lines_is_read(logs: Path, size: int) -> None:
+    path = logs / "run.log"
+    path.write_text("started\nfinished\n" * size)
+    async with await source(logs).task() as task:
+        assert len(await polled(task, 2 * size)) == 2 * size
+        for _ in range(2):
+            os.truncate(path, 0)
+            assert await polled(task, 0) == []
+            path.write_text("started\nfinished\n" * size)
+            assert len(await polled(task, 0, more=10)) == 2 * size
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
+async def test_another_file_with_the_inode_of_a_deleted_file_does_not_make_an_equal_file_a_copy(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, running: bool
+) -> None:
+    path, other, new = logs / "run-1", logs / "other.txt", source(logs)
+    path.write_text("started\nfinished\n")
+    os.link(path, logs.parent / "kept")  # so that its real inode is not reused
+    first, reused = path.stat().st_ino, dict[int, int]()
+    one_inode(monkeypatch, lambda inode: reused.get(inode, inode))
+
+    def replace() -> None:
+        other.write_text("something\n")
+        reused[other.stat().st_ino] = first
+        (logs / "run-2").write_text("started\nfinished\n")
+
+    assert lines(await new.read(2)) == ["started", "finished"]
+    if not running:
+        path.unlink()
+        replace()
+    async with await new.task() as task:
+        if running:
+            assert await polled(task, 0) == []
+            path.unlink()
+            assert await polled(task, 0) == []
+            replace()
+        assert sorted(await polled(task, 0, more=10)) == ["finished", "something", "started"]
+
+
 async def test_a_gz_file_that_is_certainly_a_copy_waits_for_good(logs: Path, clock: list[float]) -> None:
     path = logs / "app.log.1"
     path.write_text("1\n2\n")
