@@ -52,10 +52,9 @@ from .scanning import FileId, Listed, Listing, path_text
 
 log = logging.getLogger(__name__)
 
-_NUMBER: Final = r"[.\-_]\d[\d.\-_T:]*"
-"""The suffix of a rotated file: a number or a date."""
+_ROTATION: Final = re.compile(r"([.\-_]\d[\d.\-_T:]*)?(\.gz)?$")
+"""The suffix of a rotated file: a number or a date, and .gz if it is compressed."""
 
-_ROTATION: Final = re.compile(rf"({_NUMBER})?(\.gz)?$")
 _CERTAIN_BYTES: Final = 1024
 """The smallest position, in bytes, up to which equal content shows that a file is a copy of a file that is gone.
 
@@ -624,12 +623,12 @@ def _base(name: str) -> str:
 def _is_copy_name(copy: str, original: str, entry: Entry) -> bool:
     """Return whether a file may be a copy of the entry's file according to their names.
 
-    This is the name plus .gz or, once lines of the original have been read, plus a number or date.
+    This is the name plus .gz or, once lines of the original have been read, plus a number or date, with or without .gz.
     """
     if not copy.startswith(original):
         return False
     suffix = copy[len(original) :]
-    return suffix == ".gz" or (entry.position > 0 and re.fullmatch(_NUMBER, suffix) is not None)
+    return suffix == ".gz" or (entry.position > 0 and _ROTATION.fullmatch(suffix) is not None)
 
 
 def _unread_stamp(owner: File, entry: Entry) -> tuple[int, int] | None:

@@ -627,6 +627,37 @@ def truncated(original: Path) -> None:
 
 
 @pytest.mark.parametrize("remove", [truncated, Path.unlink])
+@pytest.mark.parametrize("suffix", [".1.gz", "-20260102.gz", ".2026-01-02.gz"])
+async def test_a_gz_file_with_a_number_or_date_that_is_made_from_the_live_file_is_not_read_again(
+    logs: Path, suffix: str, remove: Callable[[Path], None]
+) -> None:
+    path, wanted = logs / "app.log", [f"line {number}" for number in range(300)]
+    path.write_text("".join(f"{line}\n" for line in wanted))
+    async with await source(logs).task() as task:
+        assert await polled(task, 300) == wanted
+        (logs / f"app.log{suffix}").write_bytes(gzip.compress(path.read_bytes() + b"last\n"))
+        append(path, "last\n")
+        assert await polled(task, 1) == ["last"]
+        remove(path)
+        append(path, "new\n")
+        assert await polled(task, 1, more=10) == ["new"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+async def test_a_file_whose_name_is_that_of_another_plus_a_number_is_read_after_five_minutes(
+    logs: Path, clock: list[float], suffix: str
+) -> None:
+    path, content = logs / "app.log", b"started\nfinished\n"
+    path.write_bytes(content)
+    async with await source(logs).task() as task:
+        assert await polled(task, 2) == ["started", "finished"]
+        (logs / f"app.log.1{suffix}").write_bytes(gzip.compress(content) if suffix else content)
+        assert await polled(task, 0) == []
+        clock[0] += 301
+        assert await polled(task, 0, more=10) == ["started", "finished"]
+
+
+@pytest.mark.parametrize("remove", [truncated, Path.unlink])
 @pytest.mark.parametrize("suffix", [".gz", ".1"])
 @pytest.mark.parametrize("cut", [0, 3], ids=["whole lines", "part of a line"])
 @pytest.mark.parametrize("count", [3, 2000])
