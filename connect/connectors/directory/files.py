@@ -652,9 +652,11 @@ def _waits(file: File) -> bool:
 
 
 def _at_end(opened: LineFile) -> Entry:
-    """Return a new entry for a file whose lines are not to be read. Raises FileNotReadyError."""
+    """Return a new entry for a file whose content is not to be read, even a last line that is incomplete.
+
+    The entry's last line is the last chunk of the content. Raises FileNotReadyError.
+    """
     entry = Entry({})
-    while lines := opened.lines(entry.position, 1000):
-        for line in lines:
-            entry.advance(line)
+    for data in opened.chunks():
+        entry.advance(data)
     return entry

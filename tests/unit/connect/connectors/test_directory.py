@@ -679,6 +679,26 @@ async def test_a_copy_is_not_read_if_more_of_its_original_had_been_read(
     assert read == [*wanted, "more", "new"]
 
 
+@pytest.mark.parametrize("count", [3, 2000])
+async def test_a_copy_that_ends_within_a_line_does_not_return_its_part_once_it_is_compressed(
+    logs: Path, count: int
+) -> None:
+    path, copy = logs / "app.log", logs / "app.log.1"
+    wanted = [f"line {number}" for number in range(count)]
+    path.write_text("".join(f"{line}\n" for line in wanted) + "be")
+    async with await source(logs).task() as task:
+        assert await polled(task, count) == wanted
+        shutil.copy(path, copy)
+        append(path, "gin and end\n")
+        assert await polled(task, 1) == ["begin and end"]
+        os.truncate(path, 0)
+        assert await polled(task, 0) == []
+        append(path, "new\n")
+        assert await polled(task, 1) == ["new"]
+        compress(copy, logs / "app.log.1.gz")
+        assert await polled(task, 0, more=10) == []
+
+
 @pytest.mark.parametrize("suffix", [".gz", ".1"])
 async def test_a_copy_is_not_read_if_its_original_is_renamed(logs: Path, clock: list[float], suffix: str) -> None:
     path, wanted = logs / "app.log", [f"{number}" for number in range(100)]
