@@ -297,7 +297,10 @@ Broken = Callable[[], web.Response]
         (lambda: web.Response(text=json.dumps("x" * 2000)), "larger than 1000 bytes"),
         (lambda: web.Response(text='{"data": NaN}'), "is not JSON: NaN is not a number"),
         (lambda: web.Response(text='{"data": [-Infinity]}'), "is not JSON: -Infinity is not a number"),
-        (lambda: web.Response(text='{"data": [1e99999]}'), "is not JSON: 1e99999 .* more digits than the limit of 4300"),
+        (
+            lambda: web.Response(text='{"data": [1e99999]}'),
+            "is not JSON: 1e99999 .* more digits than the limit of 4300",
+        ),
         (lambda: web.json_response({"other": 1}), "has nothing at records.pointer"),
     ],
 )
