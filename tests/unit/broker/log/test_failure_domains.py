@@ -538,17 +538,24 @@ async def test_a_sync_by_the_pool_that_finds_no_space_keeps_no_partition_from_wr
     manager.abandon()
 
 
-@pytest.mark.parametrize("by_the_pool", [False, True])
-async def test_a_stop_saves_all_records_if_there_is_space_again(fs: FaultyFileSystem, by_the_pool: bool) -> None:
-    """The pool keeps the error of its sync until the next sync of the file, although there is space by then."""
+@pytest.mark.parametrize(
+    ("by_the_pool", "segments", "durability"), [(False, 1, "os"), (True, 1, "os"), (True, 3, "os"), (True, 3, "flush")]
+)
+async def test_a_stop_saves_all_records_if_there_is_space_again(
+    fs: FaultyFileSystem, by_the_pool: bool, segments: int, durability: str
+) -> None:
+    """For each file, the pool keeps the error of its sync until the next one, although there is space by then."""
     files = PooledFileSystem(fs, 100)
     manager = new_manager(files)  # type: ignore[arg-type]
     await manager.start()
-    log = manager.create("t", 0, LogConfig(durability="os"))
+    log = manager.create("t", 0, LogConfig(durability=durability))
     await settle(manager)
-    fs.before = failing("fdatasync", FIRST, errno.ENOSPC, times=1000)
-    log.append(batch("a"))
-    waiting = log.synced(1)
+    fs.before = failing("fdatasync", "/t-0/", errno.ENOSPC, times=1000)
+    for number in range(segments):
+        if number:
+            log.roll()
+        log.append(batch(f"v{number}"))
+    waiting = log.synced(segments)
     assert waiting is not None
     await settle(manager)
     assert log.files.writes_again
@@ -560,36 +567,7 @@ async def test_a_stop_saves_all_records_if_there_is_space_again(fs: FaultyFileSy
     fs.crash(random.Random(1))
     manager = new_manager(fs)
     manager.open()
-    assert [values(log.batches()) for log in manager.logs()] == [["a"]]
-    manager.abandon()
-
-
-@pytest.mark.parametrize("durability", ["os", "flush"])
-async def test_a_stop_saves_the_records_of_all_segments_whose_syncs_found_no_space(
-    fs: FaultyFileSystem, durability: str
-) -> None:
-    """The pool keeps an error for each file that it has synced."""
-    files = PooledFileSystem(fs, 100)
-    manager = new_manager(files)  # type: ignore[arg-type]
-    await manager.start()
-    log = manager.create("t", 0, LogConfig(durability=durability))
-    await settle(manager)
-    fs.before = failing("fdatasync", "/t-0/", errno.ENOSPC, times=1000)
-    for number in range(3):
-        log.append(batch(f"v{number}"))
-        log.roll()
-    waiting = log.synced(3)
-    assert waiting is not None
-    await settle(manager)
-    for _ in range(files.pool.unsynced()):
-        files.pool.sync_oldest()
-    fs.before = None
-    await manager.stop()
-    await waiting
-    fs.crash(random.Random(1))
-    manager = new_manager(fs)
-    manager.open()
-    assert [values(log.batches()) for log in manager.logs()] == [["v0", "v1", "v2"]]
+    assert [values(log.batches()) for log in manager.logs()] == [[f"v{number}" for number in range(segments)]]
     manager.abandon()
 
 
