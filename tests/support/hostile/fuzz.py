@@ -120,7 +120,9 @@ async def _send(siege: Siege, rng: Random, count: int) -> None:
                 await asyncio.wait([closed], timeout=0.005)
         finally:
             closed.cancel()
-            writer.close()
+            writer.transport.abort()  # `close` would wait until the broker has read the rest
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
 
 
 async def _discard(reader: asyncio.StreamReader) -> None:
