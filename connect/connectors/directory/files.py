@@ -14,46 +14,42 @@ the directory is compared with the known entries:
   may get another number when the machine restarts, so the inode alone is enough if the listing has no file with the
   entry's device.
 - If the file has the device and inode of an entry, but not the entry's last line, it was truncated or rewritten. It is
-  treated as a new file, and read from its start. This is checked when the directory is listed, and again after each
-  read of a file that has changed since. If the check fails after a read, the lines of this read are discarded. If the
-  file then gets the same lines again, they are read.
+  treated as a new file, and read from its start. This is checked when the directory is listed. It is checked again
+  after each read if the file has changed since the listing. If this check fails, the lines of the read are discarded.
+  If the file then gets the same lines again, they are read. Only the last line is compared. So a truncation goes
+  unnoticed if the file has grown again and has the same line at the same position.
 - If a file has disappeared since the task started, a file with its device and inode is the same only if it also has the
   same size and modification time. A listing may miss a file that is being renamed.
 - If the file has another inode, but begins with all lines that were read from an entry's file, this file is gone or was
   truncated, and both names belong to the same log, it is a copy (made by copytruncate rotation or by gzip). Reading
   continues in the copy. The entry has the CRC of all these lines. Offsets of earlier releases lack this CRC, so that a
   copy is read again.
-- If the entry's file still exists, a file that may be its copy waits (see `Files._may_be_copy`). If the original then
-  disappears, and more of it had been read than the copy contains, the copy is not read.
+- If the entry's file still exists, a file that may be its copy is not read yet (see `Files._may_be_copy`). If the
+  original then disappears, and more of it had been read than the copy contains, the copy is never read.
 - Any other file is new.
 
-Files that are no copies may have equal content, so a file is left out for good only if it is certainly a copy. If this
-cannot be known, the file is read, even if its lines may be repeated.
+Two files may have the same content although neither is a copy of the other. So a file is left out for good only if it
+is certainly a copy. If this cannot be known, the file is read, although its lines may then be repeated.
 
-Therefore, a truncation goes unnoticed if the file grows again and has the same last line at the same position. Lines
-that were written between the last read and a truncation exist only in the copy.
+Lines that were written between the last read and a truncation exist only in the copy.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from ...errors import ConnectError
+from .copies import Match, base_name, compare, is_copy_name
 from .lines import FileNotReadyError, IncompleteFileError, LineFile, UnreadableFileError, is_compressed
 from .scanning import FileId, Listed, Listing, path_text
 
 log = logging.getLogger(__name__)
-
-_ROTATION: Final = re.compile(r"([.\-_]\d[\d.\-_T:]*)?(\.gz)?$")
-"""The suffix of a rotated file: a number or a date, and .gz if it is compressed."""
 
 _CERTAIN_BYTES: Final = 1024
 """The smallest position, in bytes, up to which equal content shows that a file is a copy of a file that is gone.
@@ -128,16 +124,6 @@ class Entry:
         return self.is_before(file) and (self.position == 0 or file.crc(self.position) == self.content_crc)
 
 
-class Match(Enum):
-    """The result of a comparison of a file with the beginning of another."""
-
-    DIFFERENT = "different"
-    BEGINNING = "beginning"
-    """The other file begins with the content of the file."""
-    WHOLE = "whole"
-    """Both files have the same content, and the file is not older than the other."""
-
-
 class Copy(NamedTuple):
     """The result of a comparison of a file with the entry of a file of which it may be a copy."""
 
@@ -148,6 +134,17 @@ class Copy(NamedTuple):
     """The size and modification time of the original; None if lines of it had been read."""
     certain: bool
     """Whether it is a compressed copy of the whole original. Otherwise, it waits for `_ROTATION_S`."""
+
+
+class Incomplete(NamedTuple):
+    """The state of a gz file that cannot be read to its end."""
+
+    stamp: tuple[int, int]
+    """The size and modification time of the file."""
+    since: float
+    """The time (monotonic) when the file was first found in this state."""
+    damage: str | None
+    """Why the file is invalid; None if it ends too early."""
 
 
 @dataclass(eq=False)
@@ -170,12 +167,8 @@ class File:
     """Whether the last attempt to open the file has failed. Only the first of several such attempts is logged."""
     unreadable: bool = False
     """The same for attempts to read the open file."""
-    incomplete: tuple[int, int] | None = None
-    """The size and modification time of a gz file when it could not be read to its end."""
-    incomplete_since: float = 0.0
-    """The time (monotonic) when the incomplete file was first found with this size and modification time."""
-    damage: str | None = None
-    """Why the incomplete file is invalid; None if it ends too early."""
+    incomplete: Incomplete | None = None
+    """The state of a gz file when it could not be read to its end the last time; None if this has not happened."""
     cut_off: bool = False
     """Whether a warning has been logged that the file ends too early."""
     copy: Copy | None = None
@@ -247,8 +240,8 @@ class Files:
             file.path, file.name, file.gone = now.path, now.name, False
             if file.unreadable and file.handle is not None:
                 self._reopen(file)
-            if file.incomplete == now.stamp:
-                self._stays_incomplete(file)
+            if file.incomplete is not None and file.incomplete.stamp == now.stamp:
+                self._stays_incomplete(file, file.incomplete)
             if file.entry is not None:
                 file.entry.file = now.name
                 if file.stamp != now.stamp:
@@ -281,16 +274,16 @@ class Files:
         If the next listing finds the file unchanged, a warning is logged once. If the content is invalid, and the file
         stays unchanged for `_DAMAGED_S`, `update` raises ConnectError.
         """
-        if file.incomplete != stamp:
-            file.incomplete_since = time.monotonic()
-        file.incomplete, file.damage = stamp, error.damage
+        known = file.incomplete
+        since = known.since if known is not None and known.stamp == stamp else time.monotonic()
+        file.incomplete = Incomplete(stamp, since, error.damage)
 
     def unreadable(self, file: File, reason: str) -> None:
         """Record that an open file cannot be read now. It is examined again after the next listing.
 
         A warning is logged once, until lines of the file have been read.
         """
-        file.stamp = _NEVER
+        self._examine_again(file)
         if not file.unreadable:
             file.unreadable = True
             _warn_unreadable(file, reason)
@@ -320,12 +313,12 @@ class Files:
             log.warning("%s%s cannot be accessed, and %s tried again: %s", path_text(path), more, verb, reason)
         self._unlisted = set(unlisted)
 
-    def _stays_incomplete(self, file: File) -> None:
+    def _stays_incomplete(self, file: File, known: Incomplete) -> None:
         name, remedy = path_text(file.path), "Replace the file, or exclude it (setting exclude)"
-        if file.damage is not None:
-            if time.monotonic() - file.incomplete_since < _DAMAGED_S:
+        if known.damage is not None:
+            if time.monotonic() - known.since < _DAMAGED_S:
                 return
-            raise ConnectError(f"{name} is damaged: {file.damage}. {remedy}")
+            raise ConnectError(f"{name} is damaged: {known.damage}. {remedy}")
         if not file.cut_off:
             file.cut_off = True
             log.warning("%s is cut off, and no longer grows: a gz file is read once it is complete. %s", name, remedy)
@@ -378,12 +371,10 @@ class Files:
             file.stamp = there[file.id].stamp
             opened = self._look(file)
             if opened is None:
-                self._unread.add(file.path)
                 continue
             try:
                 fingerprint = opened.fingerprint()
             except UnreadableFileError as error:
-                self._unread.add(file.path)
                 self.unreadable(file, str(error))
                 continue
             except IncompleteFileError as error:
@@ -424,14 +415,12 @@ class Files:
         """Assign to a file the entry that a method finds; return False if the search for an entry must continue."""
         opened = self._look(file)
         if opened is None:
-            self._unread.add(file.path)
             return True
         group = self._groups[fingerprint]
         try:
             free = group if method == self._by_content else [each for each in group if each not in self._owners]
             entry = method(file, opened, free)
         except UnreadableFileError as error:
-            self._unread.add(file.path)
             self.unreadable(file, str(error))
             return True
         except IncompleteFileError as error:
@@ -462,17 +451,18 @@ class Files:
         """
         if file.compressed and file.path.removesuffix(".gz") in self._unread:
             return None
-        base = _base(file.name)
+        base = base_name(file.name)
         for entry in sorted(group, key=lambda each: -each.position):
             owner = self._owners.get(entry)
             compared = file.copy is not None and file.copy.entry is entry
             if owner is not None and owner.gone:  # read the original to its end first
-                if compared or (base == _base(entry.file) and entry.is_before(opened)):
+                if compared or (base == base_name(entry.file) and entry.is_before(opened)):
                     return None
             elif owner is not None:
-                if (compared or _is_copy_name(file.name, owner.name, entry)) and self._may_be_copy(file, entry, opened):
+                may_be_copy = compared or is_copy_name(file.name, owner.name, was_read=entry.position > 0)
+                if may_be_copy and self._may_be_copy(file, entry, opened):
                     return None
-            elif entry.rewritten is not file and (compared or base == _base(entry.file)):
+            elif entry.rewritten is not file and (compared or base == base_name(entry.file)):
                 certain = self._is_rewritten(entry) or compared or opened.compressed or entry.position >= _CERTAIN_BYTES
                 if certain and entry.is_copied_to(opened):
                     return entry
@@ -524,27 +514,9 @@ class Files:
         if original is None:
             return None
         try:
-            stamp = original.stamp()
-            ours, theirs = original.chunks(), copy.chunks()
-            left = right = b""
-            match = Match.BEGINNING
-            while True:
-                left, right = left or next(ours, b""), right or next(theirs, b"")
-                common = min(len(left), len(right))
-                if common == 0:
-                    break
-                if left[:common] != right[:common]:
-                    match = Match.DIFFERENT
-                    break
-                left, right = left[common:], right[common:]
-            if match is Match.BEGINNING and right:
-                if original.stamp() != stamp:
-                    return None
-                match = Match.DIFFERENT
-            elif match is Match.BEGINNING and not left and not _is_older(copy.stamp(), stamp):
-                match = Match.WHOLE
+            match = compare(copy, original)
             # After the comparison, so that it counts only if the original was not truncated before.
-            return match if entry.is_before(original) else None
+            return match if match is not None and entry.is_before(original) else None
         except FileNotReadyError as error:
             if error.file is copy:
                 raise
@@ -579,7 +551,7 @@ class Files:
         try:
             opened = LineFile(file.path, self._max_line_bytes)
         except OSError as error:
-            file.stamp = _NEVER
+            self._examine_again(file)
             if not isinstance(error, FileNotFoundError) and not file.unopened:
                 file.unopened = True
                 _warn_unreadable(file, error.strerror or str(error))
@@ -588,11 +560,17 @@ class Files:
         try:
             if opened.id() == file.id:
                 return opened
-            file.stamp = _NEVER
+            self._examine_again(file)
         except UnreadableFileError as error:
             self.unreadable(file, str(error))
         opened.close()
         return None
+
+    def _examine_again(self, file: File) -> None:
+        """Let the next listing examine a file that cannot be read now. If it has no entry, its gz copy waits."""
+        file.stamp = _NEVER
+        if file.entry is None:
+            self._unread.add(file.path)
 
 
 def _warn_unreadable(file: File, reason: str) -> None:
@@ -616,31 +594,9 @@ def _newest(entries: list[Entry], file: File, opened: LineFile) -> Entry | None:
     return None
 
 
-def _base(name: str) -> str:
-    return _ROTATION.sub("", name)
-
-
-def _is_copy_name(copy: str, original: str, entry: Entry) -> bool:
-    """Return whether a file may be a copy of the entry's file according to their names.
-
-    This is the name plus .gz or, once lines of the original have been read, plus a number or date, with or without .gz.
-    """
-    if not copy.startswith(original):
-        return False
-    suffix = copy[len(original) :]
-    return suffix == ".gz" or (entry.position > 0 and _ROTATION.fullmatch(suffix) is not None)
-
-
 def _unread_stamp(owner: File, entry: Entry) -> tuple[int, int] | None:
     """Return the size and modification time of the entry's file; None if lines of it have been read."""
     return owner.stamp if entry.position == 0 else None
-
-
-def _is_older(copy: tuple[int, int], original: tuple[int, int]) -> bool:
-    """Return whether a copy was modified before the original. Some tools round the time of a copy down to seconds."""
-    second = 1_000_000_000
-    time_ns, original_ns = copy[1], original[1]
-    return time_ns < (original_ns - original_ns % second if time_ns % second == 0 else original_ns)
 
 
 def _waits(file: File) -> bool:
