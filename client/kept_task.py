@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from .shared_task import BEGIN_AGAIN_S
+from .shared_task import BEGIN_AGAIN_S, was_interrupted
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +38,7 @@ class KeptTask:
             self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        failure = None if task.cancelled() else task.exception()
-        if failure is not None:
+        if not task.cancelled() and (failure := task.exception()) is not None:
             log.error("the task %r failed", self._name, exc_info=failure)
-        if task.cancelled() or not isinstance(failure, Exception | None):
+        if was_interrupted(task):
             asyncio.get_running_loop().call_later(BEGIN_AGAIN_S, self._begin)

@@ -1,11 +1,11 @@
-"""`outcome_of`: waits for a task that several callers share. `BEGIN_AGAIN_S`: the pause before a cancelled task begins
-again.
+"""`outcome_of`: waits for a task that several callers share. `was_interrupted` and `BEGIN_AGAIN_S`: whether and when a
+task begins again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from .errors import IllegalStateError
 
@@ -19,6 +19,14 @@ run forever. asyncio.run cancels all tasks and then closes the event loop: if th
 is left behind. If closing takes longer, because a task cleans up, the task of a client that was left open begins again,
 and asyncio logs "Task was destroyed but it is pending!".
 """
+
+
+def was_interrupted(task: asyncio.Task[Any]) -> bool:
+    """Return whether a finished task was cancelled, or was ended by SystemExit or KeyboardInterrupt.
+
+    A function of the program may raise these exceptions, and the event loop may go on.
+    """
+    return task.cancelled() or not isinstance(task.exception(), Exception | None)
 
 
 class SharedTaskCancelledError(IllegalStateError):

@@ -20,7 +20,7 @@ from ..cluster import Cluster
 from ..config import ProducerConfig
 from ..errors import BufferFullError, FatalError, KafkaTimeoutError, UnknownPartitionError, copy_of
 from ..metadata import ClusterMetadata
-from ..shared_task import BEGIN_AGAIN_S, SharedTaskCancelledError, outcome_of
+from ..shared_task import BEGIN_AGAIN_S, SharedTaskCancelledError, outcome_of, was_interrupted
 from ..validation import MAX_INT32, topic_of, whole_number
 from ..values import HeadersLike
 from .accumulator import RecordAccumulator, TopicQueues
@@ -242,8 +242,7 @@ class RecordPlacement:
         if look_up is None or look_up.task is not task:
             return  # another look-up has taken its place
         del self._learning[topic]
-        # SystemExit in a function of the program also ends a look-up, and the event loop may go on.
-        if task.cancelled() or not isinstance(task.exception(), Exception | None):
+        if was_interrupted(task):
             asyncio.get_running_loop().call_later(BEGIN_AGAIN_S, self._learn_again, topic)
 
     def _learn_again(self, topic: str) -> None:
