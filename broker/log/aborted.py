@@ -65,7 +65,8 @@ class AbortedTransactions:
     def limit(self, segment: LogSegment, offset: int, limit: int) -> int:
         """Return the end offset, at most `limit`, for a read of `segment` that begins at `offset`.
 
-        At most MOST_AT_A_TIME aborted transactions end between these offsets. Raises the same errors as `between`.
+        At most MOST_AT_A_TIME aborted transactions end between `offset` and the returned offset. Raises the same errors
+        as `between`.
         """
         end = self.in_segment(segment).end_of(offset, MOST_AT_A_TIME)
         return limit if end is None else min(limit, end)

@@ -1,9 +1,9 @@
 """The aborted transactions of one segment in memory, in the order of their markers.
 
 A segment may contain up to a million aborted transactions, and a read looks up the few that overlap its range. If one
-transaction was open for a long time, a read of a range after its beginning must examine all transactions that were
-aborted meanwhile, because each of them may overlap the range. So for each block of entries, the index records two
-offsets. They show whether any entry of the block can overlap a range.
+transaction was open for a long time, a read of a range after its beginning would have to examine all transactions that
+were aborted meanwhile, because each of them may overlap the range. To avoid this, the index records two offsets for
+each block of entries. They show whether any entry of the block can overlap a range.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class AbortedIndex(list[AbortedTxn]):
         self._stable.append(max(entry.last_stable_offset for entry in block))
 
     def end_of(self, offset: int, count: int) -> int | None:
-        """Return the offset after the `count`-th marker from `offset` on, or None if at most `count` markers follow."""
+        """Return the offset after the `count`-th marker from `offset` on, or None if no marker follows that one."""
         last = bisect_left(self, offset, key=_last_offset) + count
         return self[last - 1].last_offset + 1 if last < len(self) else None
 

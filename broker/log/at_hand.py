@@ -2,11 +2,11 @@
 
 Three kinds of data are read in a thread: unloaded indexes of a large finished segment, indexes that have to be rebuilt,
 and ranges of many megabytes. A read that needs such data raises `NotAtHand`. The log then lets `SideReads` load the
-data, and repeats the read. Smaller amounts of data are read immediately in the caller's thread, because a turn of the
-event loop costs more than the read.
+data, and repeats the read. Smaller amounts of data are read immediately in the caller's thread, because handing the
+read to another thread costs more than the read itself.
 
-While a thread reads, segments may be replaced, removed, or closed with their log. Files with their names may then
-belong to another log. So an index that a thread has rebuilt is used and written only if none of this has happened.
+While a thread reads, segments may be replaced, removed, or closed with their log. Another log may then have files with
+the same names. So an index that a thread has rebuilt is used and written only if none of this has happened.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ AT_ONCE_BYTES: Final = 4 << 20
 
 
 class NotAtHand(Exception):
-    """A read needs data that must be loaded in a thread first. The steps that `get` returns load the data.
+    """A read needs data that must first be loaded in a thread.
 
-    The steps may raise BrokenBatch, CorruptLog or OSError.
+    `get` returns the steps that load the data. The steps may raise BrokenBatch, CorruptLog or OSError.
     """
 
     def __init__(self, get: Callable[[], Steps[None]]) -> None:
@@ -75,7 +75,7 @@ class SideReads:
             raise NotAtHand(partial(self._run, job, take))
 
     def piece(self, segment: LogSegment, start: int) -> bytes | None:
-        """Return the bytes of `segment` that `get` has just read from byte `start` on, or None."""
+        """Return the bytes of `segment` from byte `start` on if `get` has just read them, else None."""
         piece = self._piece
         return piece[2] if piece is not None and piece[:2] == (segment, start) else None
 
@@ -84,7 +84,7 @@ class SideReads:
         self._piece = None
 
     def get(self, missing: NotAtHand) -> Steps[bool]:
-        """Load the data whose absence a read has reported with `missing`; return whether that succeeded.
+        """Load the data that a read has requested with `missing`; return whether that succeeded.
 
         The caller must use the data before it yields again, and then call `drop_piece`. If the result is False, loading
         has failed, and the caller must repeat the read without threads (`at_once`). The repeated read raises the error
