@@ -35,7 +35,10 @@ from ..system.ports import File
 from .segment import MAX_RELATIVE_OFFSET
 
 CHECKSUMMED: Final = 4
-"""How many times, on average, each byte after the damage may be checksummed. Few bytes look like batches by chance."""
+"""How many times, on average, each byte after the damage may be checksummed.
+
+This is enough for bytes that nobody has crafted, because few of them look like batches by chance.
+"""
 
 LEAST_CHECKSUMMED: Final = 64 << 20
 """The number of bytes that may be checksummed even if few follow the damage. This takes a few hundredths of a second.
@@ -73,8 +76,8 @@ class BatchSearch:
 
         Every byte is tried as the start of a batch. A batch with an older offset proves nothing, because it is a
         record's content or was left behind by a failed write. A batch whose offset is too large for its segment proves
-        nothing, either. If the broken batch itself is whole, its own position is returned: then only its offset, or
-        that of an earlier batch, is damaged. Raises SearchGivenUp.
+        nothing, either. If the broken batch is complete and has the right checksum, its own position is returned: then
+        only its offset, or that of an earlier batch, is damaged. Raises SearchGivenUp.
         """
         file, broken, end = self._file, self._broken, self._end
         try:

@@ -32,10 +32,13 @@ class Damage:
     least `whole_batches` undamaged batches with `whole_records` records.
 
     `below_recovery_point`: whether any lost records are known to have been on disk, and so may have been acknowledged
-    and read. If there are none, the broker itself would cut off a torn tail. `new_start_offset`: if it is not -1, the
-    beginning of the log is missing or damaged. A repair then makes this offset the log start offset, and removes only
-    the first `lost_bytes` bytes of `file`, whose records are already deleted. Damage of the journal has the topic ""
-    and the partition -1. A repair redoes the readable part of the journal.
+    and read. Otherwise the damage may be a torn tail, which the broker itself cuts off when it starts.
+
+    `new_start_offset`: -1, unless the beginning of the log is missing or damaged. In this case, a repair makes this
+    offset the log start offset, and removes only the first `lost_bytes` bytes of `file`, whose records are already
+    deleted.
+
+    Damage of the journal has the topic "" and the partition -1. A repair redoes the readable part of the journal.
     """
 
     topic: str
@@ -53,10 +56,10 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What an inspection accepted as undamaged in a partition that Apache Kafka wrote, or whose checkpoint is missing.
+    """What an inspection accepts about a partition even if the files do not record it yet. A repair then records it.
 
-    `start_offset`: the log start offset. `of_kafka`: the partition's segments that Kafka wrote, with the gaps between
-    them.
+    `start_offset`: the log start offset, which the checkpoint may lack. `of_kafka`: the segments that Apache Kafka
+    wrote, with the gaps between them.
     """
 
     key: tuple[str, int]
@@ -150,7 +153,7 @@ def _inspect_partition(
 ) -> Iterator[Damage]:
     """Yield a partition's damage: first at its beginning, where a repair removes no live record, then at its end.
 
-    `start_offset`: the partition's log start offset.
+    Live records are those from `start_offset`, the log start offset, on.
     """
     if not segments and recovery_point > start_offset:
         reason = f"the partition has no segment, but was on disk up to offset {recovery_point}"
@@ -207,8 +210,8 @@ def _examine(
 ) -> tuple[Damage | None, int, BrokenBatch | None]:
     """Verify all batches of a segment. The next segment begins at `following`.
 
-    Return (the damage at its beginning that affects only deleted records, or None; the end offset of the sound batches;
-    the error of the first live batch that is not sound, or None).
+    Return a tuple: the damage at the segment's beginning that affects only records below `start_offset`, or None; the
+    end offset of the sound batches; the error of the first batch that is not sound after this damage, or None.
     """
     try:
         end_offset, broken = _sound_end(segment, 0, segment.base_offset, following, rules)
@@ -232,9 +235,10 @@ def _sound_end(
 ) -> tuple[int, BrokenBatch | None]:
     """Verify a segment's batches from byte `start` (offset `end_offset`) on. The next segment begins at `following`.
 
-    Return (the end offset of the sound batches, the error of the first batch that is not sound, or None). If the offset
-    of a batch falls into a gap that compaction may have left before the previous batch, the previous batch has the
-    wrong offset.
+    Return the end offset of the sound batches, and the error of the first batch that is not sound, or None.
+
+    A gap before a batch may come from compaction or from a wrong offset of this batch. If the offset of the next batch
+    lies in the gap, the batch after the gap has a wrong offset, and the error is about that batch.
     """
     gap: tuple[int, int, int] | None = None
     """If there is a gap before the previous batch: that batch's byte position and base offset, and the gap's start."""
@@ -263,11 +267,13 @@ def _first_live(
     following: int | None,
     rules: OffsetRules,
 ) -> tuple[int, int] | None:
-    """Find the first live batch, if only batches before it are damaged. `start_offset` is the log start offset.
+    """Find the first live batch, that is, the first with records at or above the log start offset, `start_offset`.
 
-    `end_offset` is the end of the sound batches before `broken`. Return (byte position, offset at which a segment with
-    the live batches can begin). Return None if live records may be damaged, too. If the start offset lies in a gap that
-    compaction has left, the gap must be between two undamaged batches.
+    `end_offset` is the end offset of the sound batches before `broken`. Return the byte position of the live batch, and
+    the offset at which a segment with the live batches can begin.
+
+    Return None if live records may be damaged, too. If the start offset lies in a gap between batches, the gap is
+    trusted only if undamaged batches directly precede and follow it.
     """
     if end_offset >= start_offset:
         return None

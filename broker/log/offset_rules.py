@@ -1,4 +1,4 @@
-"""Decide which segments and batches of a log count, and which offsets may follow each other in it.
+"""Decide which segments and batches belong to a log, and which offsets may follow each other in it.
 
 A start (`log_loader.py`) and a repair (`damage.py`) share these rules. So a repair removes nothing that a start would
 serve, and finds all damage that makes a start refuse a partition. Nothing here reads or changes a file.
@@ -61,18 +61,18 @@ class OffsetRules:
         return self._cleaned_to is None or offset < self._cleaned_to
 
     def fits(self, end_offset: int, base_offset: int, next_offset: int, following: int | None) -> bool:
-        """Whether the batch with the offsets from `base_offset` to `next_offset` - 1 lies before the next segment.
+        """Whether the offsets `base_offset` to `next_offset` - 1 of a batch belong to its segment, not to the next one.
 
-        `end_offset`: the end of the batch before it. A batch that begins there has the right offset. If it extends into
-        the next segment, the segments do not join (`joins`).
+        `end_offset`: the end of the batch before it. A batch that begins there has the right offset, so it belongs to
+        its segment even if it extends into the next one. In this case, the two segments do not join (`joins`).
         """
         if following is None or next_offset <= following:
             return True
         return base_offset == end_offset < following
 
     def is_leftover(self, end_offset: int, following: int | None) -> bool:
-        """Whether the bytes after a segment's last valid batch are a leftover, because all live records precede them.
+        """Whether the bytes after a segment's last valid batch are a leftover, in which there is no live record.
 
-        `end_offset`: the end of this batch.
+        This is so if the batch ends (`end_offset`) where the next segment begins, or if the whole segment is deleted.
         """
         return end_offset == following or self.is_deleted(following)

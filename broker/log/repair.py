@@ -128,10 +128,10 @@ def _redo(directory: str, fs: FileSystem, now_ms: int) -> list[Damage]:
 
 
 def _record(accepted: list[Accepted], checkpoints: CheckpointFiles, fs: FileSystem) -> None:
-    """Record the gaps and beginnings that the inspection accepted, before a repair removes the evidence for them.
+    """Record the gaps between segments and the log start offsets that the inspection accepted.
 
-    The inspection accepts them because of Kafka's index files, because of the clean shutdown marker, or because no
-    start offset is known.
+    This must happen before a repair removes the evidence for them: Kafka's index files, the clean shutdown marker, or
+    the absence of a recorded start offset.
     """
     starts = checkpoints.read(LOG_START_OFFSETS) or {}
     known = dict(starts)
@@ -152,8 +152,9 @@ def _record(accepted: list[Accepted], checkpoints: CheckpointFiles, fs: FileSyst
 def _write_checkpoints(checkpoints: CheckpointFiles, damages: list[Damage]) -> None:
     """Lower the checkpoints to the new end offsets, and raise the start offsets of logs that lost their beginning.
 
-    With a cleaner offset beyond the log's end, compaction would skip the records that are appended later. If a log ends
-    before its start offset, the next start replaces it with an empty log at the start offset.
+    The cleaner offsets are lowered, too: with a cleaner offset beyond the log's end, compaction would skip the records
+    that are appended later. A start offset beyond the log's end stays: the next start replaces such a log with an empty
+    log at the start offset.
     """
     points = checkpoints.read(RECOVERY_POINTS) or {}
     starts = checkpoints.read(LOG_START_OFFSETS) or {}
