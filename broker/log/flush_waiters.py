@@ -48,7 +48,7 @@ class FlushWaiters:
             current.set_result(None)
 
     def put_back(self) -> None:
-        """Let the callers that wait for the current flush wait for the next one, which does the work of both."""
+        """Let the callers that wait for the current flush wait for the next one, which covers the current one, too."""
         current, self._current = self._current, None
         if self._next is None:
             self._next = current

@@ -38,7 +38,7 @@ def read_flushed_offset(fs: FileSystem, directory: str) -> int | None:
 
 
 def remove_flushed_offset(fs: FileSystem, directory: str) -> None:
-    """Remove the `flushed-offset` file of a partition before it is truncated on purpose. Raises OSError."""
+    """Remove the `flushed-offset` file of a partition before its log is truncated on purpose. Raises OSError."""
     path = f"{directory}/{FLUSHED_OFFSET}"
     if fs.exists(path):
         fs.unlink(path)

@@ -10,17 +10,17 @@ journal makes a round durable. At most one round is written at a time. Batches t
 round.
 
 Syncs run in parallel in the flush lane of the threads: a journaling file system combines simultaneous syncs into one
-commit. Only one flush at a time writes bytes again, in a lane of its own. Housekeeping (checkpoints, unlinks) runs in
-separate lanes, where jobs may take a long time. All state is changed on the event loop, where `LogFiles.finish_flush`
-moves the high watermark and wakes the writers.
+commit. After a lack of disk space, a flush writes its bytes again before it syncs them. This happens in a lane with one
+thread. Housekeeping (checkpoints, unlinks) runs in separate lanes, where jobs may take a long time. All state is
+changed on the event loop, where `LogFiles.finish_flush` moves the high watermark and wakes the writers.
 
 Failures:
 
 * A failed sync is never repeated: the system may have dropped the pages that it could not write and marked them as
-  clean, so that a later success would mean nothing. The failure concerns the log of the file
+  clean, so that a later success would prove nothing. The failure concerns the log of the file
   (`Flushable.flush_failed`). A failed sync of the directory that holds all logs concerns all logs (`on_failure`). An
-  unexpected error of a flush counts as a failure of the log, because it is not known which bytes are on disk, so none
-  of them may be acknowledged.
+  unexpected error of a flush counts as a failure of the log: it is not known which bytes are on disk, so none of them
+  may be acknowledged.
 * If a round cannot be written to the journal, its logs sync their own files. This is the first attempt to sync these
   files, and the failure of the journal's file does not affect their pages.
 * If a file cannot be opened because no file descriptor is free, it was not synced at all. The flush is repeated after
@@ -55,10 +55,16 @@ RETRY_S: Final = 0.5
 
 
 MOST_AT_ONCE: Final = 64
-"""Maximum number of logs that are given to the threads at a time. An urgent log waits for no more than these."""
+"""Maximum number of logs whose flushes wait or run in the threads at a time. An urgent log waits for no more of them.
+
+Flushes that write bytes again (MOST_WRITTEN_AGAIN) do not count.
+"""
 
 MOST_WRITTEN_AGAIN: Final = 16
-"""Maximum number of further logs that write bytes again at a time, so that other logs do not wait for all of them."""
+"""Maximum number of flushes that write bytes again and wait or run in the threads at a time.
+
+It is limited so that the syncs of other logs do not wait behind all of them.
+"""
 
 _BEGUN_PER_TURN: Final = 32
 """Maximum number of flushes that begin in one turn of the event loop."""
@@ -76,9 +82,10 @@ class FlushTask:
 
     `files`: open files. `paths`: derived files. `directory`: the log's directory, "" if its names need no sync. `root`:
     the directory that holds the log's directory. `root_change`: the number of the change in `root` that must be synced,
-    or 0 if there is none. `rewrite`: writes bytes again, as one of the `steps`; it may raise OSError.
-    `note`: called with `end_offset` after the syncs. `extent`: the bytes that the journal can make durable in place of
-    all these syncs, or None if it cannot. `is_journaled`: whether the journal makes this flush durable.
+    or 0 if there is none. `rewrite`: writes the log's bytes again before they are synced, because the disk was full; it
+    may raise OSError. `note`: called with `end_offset` after the syncs. `extent`: the bytes that the journal can make
+    durable in place of all these syncs, or None if it cannot. `is_journaled`: whether the journal makes this flush
+    durable.
     """
 
     end_offset: int
@@ -95,9 +102,8 @@ class FlushTask:
     def steps(self, fs: FileSystem) -> list[tuple[Lane, Callable[[], None]]]:
         """Return the jobs of this flush in their order, each with its lane. They raise the same errors as `run`.
 
-        If bytes must be written again, the first job syncs the files. If the descriptor pool has kept the error of
-        another sync, this job raises it and so ends the flush: that sync may also have dropped bytes that were appended
-        later.
+        If bytes must be written again (`rewrite`), the first job syncs the files, because the descriptor pool may have
+        kept an error of an earlier sync. In that case this job raises the error, which ends the flush.
         """
         run = Lane.FLUSH, partial(self.run, fs)
         if self.rewrite is None:
@@ -125,11 +131,12 @@ class FlushTask:
     def sync_files(self) -> None:
         """Sync the files of this flush.
 
-        If the descriptor pool has synced a file and found no space, writes to the file raise this error until fdatasync
-        has reported it. The next flush writes the bytes of all these files again. So that none of these writes fails, a
-        lack of space is raised only after all files have been synced. Every other error is raised at once, with one
-        exception: a lack of descriptors does not hide an earlier lack of space. It would only be followed by another
-        sync, which would not write the bytes again, and so they would be lost.
+        Every error is raised at once, except a lack of disk space, after which the next flush writes the bytes of all
+        these files again. If the descriptor pool has also synced one of the files and found no space, writes to the
+        file fail until fdatasync reports this. So a lack of space is raised only after all files have been synced.
+
+        If a lack of descriptors follows a lack of space, the lack of space is raised. After a lack of descriptors, the
+        next flush would not write the bytes again, and they would be lost.
         """
         lack: OSError | None = None
         for file in self.files:
@@ -147,8 +154,8 @@ class FlushTask:
 def sync_derived(fs: FileSystem, path: str) -> None:
     """Sync a derived file, which can be rebuilt (an index or a snapshot), if it exists. Log a failure as a warning.
 
-    A file that cannot be synced is kept, because its checksum reveals damage. If it were removed, a transaction index
-    would seem to be empty. Raises OSError if no file descriptor is free.
+    A file that cannot be synced is kept, because its checksum reveals damage, whereas a missing transaction index would
+    seem to be empty. Raises OSError if no file descriptor is free.
     """
     try:
         sync_path(fs, path)
@@ -203,7 +210,7 @@ class Rounds(Protocol):
         """Whether a round can be written now or, while one is being written, directly after it."""
 
     def log_failed(self, log: Any) -> None:
-        """Record that a log has failed. It never syncs its files again."""
+        """Record that a log has failed, so that the journal does not wait until the log syncs its files."""
 
     def want(self) -> None:
         """Make the journal ready for rounds if it is not ready yet. Called when rounds would save syncs."""
@@ -414,8 +421,8 @@ class LogFlusher:
         """If no round is being written, begin one with all dirty logs, as far as the limits allow.
 
         Logs whose own files must be synced are flushed outside of the round. If only one log is dirty, its own files
-        are synced, too. The flush takes one sync in either case, but after a write to the journal the same bytes would
-        have to be synced again in the log's files.
+        are synced, too. The flush takes one sync in either case. But if the bytes were written to the journal, they
+        would have to be synced again in the log's files later.
         """
         if journal.is_writing() or self._failed:
             return
