@@ -4,7 +4,8 @@ This module manages the journal files of a running broker: it decides which one 
 and knows which partitions depend on each file. `journal_format.py` defines the bytes, and `journal_redo.py` reads them
 at the next start. All methods are called on the event loop's thread.
 
-No file is created until several logs have to be flushed at the same time (`want`), or a void has to be written.
+No file is created until several logs have to be flushed at the same time (`want`), or a void has to be written, that
+is, an entry that invalidates earlier entries.
 
 Lifecycle of a file: created and filled with zeros → written, one batch at a time → full → *settled*, that is, every log
 with bytes in it has synced its own files → removed. While a file is written, the one before it is settled, a few logs
@@ -15,8 +16,9 @@ Rules:
 
 * A name is not used again while the journal has valid entries for it. A redo identifies partitions by the names of
   their directories and segments by their base offsets. So before a directory's name may be used again (DeleteTopics),
-  and before other bytes take the place of a segment (compaction), `forget` writes a void to the journal: an entry that
-  invalidates earlier entries. If a void is damaged, the marks of segments and the recovery points protect the records.
+  and before other bytes take the place of a segment (compaction), a void is written to the journal (`forget`,
+  `forget_below`). If a void is damaged, the redo still does not overwrite newer records: it skips entries below the
+  recovery point, and entries whose mark is not that of the segment (`segment_mark`).
   * No file is kept for the entries of a deleted partition, even if its void is not on disk yet: the void itself may
   need the space of that file.
 * Files are removed in the order in which they were written. So a void outlives the entries that it invalidates, and
@@ -70,8 +72,8 @@ MAX_LOG_BYTES: Final = 64 << 10
 
 MOST_LOGS: Final = 512
 """The maximum number of logs with entries in a file; only the file's last round may exceed it. After a crash, the next
-start has to sync the files of each of these logs, so more logs would make this start slow. A file that has no room for
-other logs is ended by the next call of `maintain`.
+start has to sync the files of each of these logs, so more logs would make this start slow. If a further log needs the
+file, the next call of `maintain` ends the file.
 """
 
 _ROUNDS_PER_FILE: Final = 4
@@ -289,7 +291,7 @@ class Journal:
     # --- names that are used again -----------------------------------------------------------------------------------
 
     async def forget(self, names: Sequence[str]) -> None:
-        """Return when no entry of these deleted partitions can be redone any more. No journal file is kept for them.
+        """Invalidate all entries of these deleted partitions, so that they cannot be redone and keep no journal file.
 
         If OSError is raised, the entries may still be redone.
         """
@@ -305,10 +307,10 @@ class Journal:
         await self._void(names, EVERYTHING)
 
     async def forget_below(self, log: JournaledLog, below: int) -> bool:
-        """Return True when no entry for a segment of `log` with a base offset below `below` can be redone.
+        """Invalidate the entries for those segments of `log` that have a base offset below `below`; return True.
 
-        The caller has synced the records of these segments that it still needs. If the log was closed, do nothing and
-        return False, because another partition may have its name. If OSError is raised, the entries may still be
+        The caller has synced the records of these segments that it still needs. If the log is closed, do nothing and
+        return False, because another partition may now have its name. If OSError is raised, the entries may still be
         redone.
         """
         await self._copies_end()
@@ -325,13 +327,13 @@ class Journal:
     async def _void(self, names: Sequence[str], below: int) -> None:
         """Invalidate these partitions' entries for segments with base offsets below `below`; return when this is done.
 
-        The voids are queued before the first wait. Raises OSError.
+        The voids are queued before this method first awaits anything. Raises OSError.
         """
         mentioned = [name for name in names if self.mentions(name, below)]
         if not mentioned:
             return
         if self._is_closed:
-            raise OSError(f"the journal is closed, and has entries of {mentioned[0]}")
+            raise OSError(f"the entries of {mentioned[0]} in the journal cannot be invalidated: the journal is closed")
         if not self._file_bytes:
             raise OSError(f"{mentioned[0]} has records in a journal that could not be redone; restart the broker")
         loop = asyncio.get_running_loop()
@@ -386,7 +388,7 @@ class Journal:
     # --- files -------------------------------------------------------------------------------------------------------
 
     def maintain(self) -> None:
-        """Retry failed work, and end a file that has no room for other logs. Called once a second."""
+        """Retry failed work; end the current file if MOST_LOGS has kept a log out of it. Called once a second."""
         self._uncopied.clear()
         self._is_overdue = self._is_crowded
         if self._is_overdue and self._current is not None and not self._is_writing:
@@ -453,7 +455,7 @@ class Journal:
             self._continue()
 
     def log_failed(self, log: JournaledLog) -> None:
-        """Record that a log has failed. It never syncs its files again, so no file is kept for its entries."""
+        """Record that a log has failed, and so never syncs its files again. Copy its entries out of full files."""
         if not self._is_closed:
             self._failed.append(log)
             self._continue()

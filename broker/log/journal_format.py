@@ -38,7 +38,7 @@ EVERYTHING: Final = (1 << 63) - 1
 """The base offset of a void for all segments of a partition."""
 
 KEPT: Final = 0
-"""The sequence of a batch of entries copied from other journal files. It has no place in the order of batches."""
+"""The sequence of a batch of entries copied from other journal files. Such a batch is outside the order of batches."""
 
 _FILE_MAGIC: Final = b"OJF1"
 _BATCH_MAGIC: Final = b"OJB1"
@@ -96,8 +96,8 @@ class Extent(NamedTuple):
     def read(self) -> Entry:
         """Return the journal entry for this extent, with the bytes from the page cache.
 
-        Raises OSError if the cache no longer has the appended batches, because a file system may drop pages that it
-        could not write.
+        Raises OSError if the cache no longer has the appended batches: a file system may drop pages that it could not
+        write.
         """
         end = self.position + self.size
         try:

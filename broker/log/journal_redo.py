@@ -2,8 +2,8 @@
 
 This module defines the order of the steps, each of which may be repeated after a crash:
 
-1. `read_journal` reads all journal files. An entry is used unless a later void invalidates it. The last batch of the
-   journal may be torn. In that case, it was never acknowledged.
+1. `read_journal` reads all journal files. An entry is used unless a void in a later batch invalidates it. The last
+   batch of the journal may be torn. In that case, it was never acknowledged.
 2. `drop_needless` drops the entries below the recovery points, whose records are on disk in the files of their
    partitions. It also drops each entry whose mark differs from that of its segment: the segment then belongs to a later
    partition of the same name.
@@ -266,8 +266,8 @@ def _apply(entries: dict[str, list[Entry]], void: Void) -> None:
 def _of_this_partition(fs: FileSystem, path: str, entries: Sequence[Entry], *, empty_is_new: bool) -> list[Entry]:
     """Return the entries whose segment has their mark, is missing, or has no intact first batch. Raises OSError.
 
-    `empty_is_new`: whether an empty segment belongs to a newer partition with the same name. This is assumed if the
-    page cache should still have the bytes of the older partition.
+    `empty_is_new`: whether an empty segment is assumed to belong to a newer partition with the same name. This is right
+    if a void may be lost, and the page cache would still have the older partition's bytes.
     """
     marks: dict[int, int | None] = {}
     for base_offset in {entry.base_offset for entry in entries}:
