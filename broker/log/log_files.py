@@ -1,7 +1,7 @@
-"""Track which part of one log's files is on disk, and bring the rest there.
+"""Track which part of one log's files is on disk, and prepare the syncs of the rest.
 
 For the flush under way and the next one, this module keeps the work and the waiters. It also keeps the flushed offset,
-the synced offset and the offline state, makes the syncs after which the log no longer depends on the journal, and
+the synced offset and the offline state, prepares the syncs after which the log no longer depends on the journal, and
 closes files as soon as no sync needs them. `LogFlusher` and `Journal` use only the `LogFiles` of a log. Other modules
 write the batches to the segments, and then call `appended`.
 
@@ -49,7 +49,7 @@ logger = structlog.get_logger(__name__)
 _CLOSED_PER_STEP: Final = 25
 
 _WRITTEN_AGAIN_AT_ONCE: Final = 64 * 1024
-"""The size in bytes from which checked batches are written again together."""
+"""When batches are written again, they are checked and collected up to about this many bytes, then written together."""
 
 CLOSE: Final = 8
 """The cost of closing the file of a segment, in units of work (`steps.py`)."""
@@ -369,8 +369,8 @@ class LogFiles:
     def put_back(self, task: FlushTask) -> None:
         """End the flush `task`, which has synced nothing; the next flush does its work.
 
-        This is for a flush that the journal has not made durable, if a sync of the log's own files is not possible now:
-        they are being synced for the journal (`begin_settling`), such a sync has lacked space, or the log has failed.
+        This is for a flush that the journal has not made durable, if the log's own files cannot be synced now: another
+        sync of them (`begin_settling`) is under way or has lacked disk space, or the log has failed.
         """
         if self._flushing is task:
             self._put_back(task)

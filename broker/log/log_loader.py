@@ -323,8 +323,9 @@ class _Loader:
     def _check_tail(self, damage: CorruptLog, end_offset: int) -> None:
         """Raise `damage` unless the last segment's batches, from the last indexed one on, lead to `end_offset`.
 
-        If the segment was not scanned, only the headers of these few batches are checked. A checksum does not cover the
-        offset in a header. A wrong offset makes the sound batches after it look damaged, or a segment look missing.
+        A wrong offset in a batch header makes the sound batches after it look damaged, or a segment look missing. A
+        checksum does not reveal it, because it does not cover the offset. If the segment was not scanned, only the
+        headers of these few batches are checked.
         """
         segment = self.segments[-1]
         index = segment.offset_index
@@ -711,10 +712,10 @@ class _Loader:
             self.leader_epochs.assign(epoch, offset)
 
     def _first_epochs(self) -> list[tuple[int, int]]:
-        """Return (leader epoch, offset) of the first batch of each segment, because the leader epochs' file is missing.
+        """Return (leader epoch, offset) of the first batch of each segment, for a log without a file of leader epochs.
 
-        A consumer that asks for the end offset of an unknown epoch gets none, and then assumes that its position was
-        cut off. Raises CorruptLog.
+        Otherwise a consumer that asks for the end offset of an older epoch would get none, and would assume that the
+        records at its position were cut off. Raises CorruptLog.
         """
         epochs = []
         for number, segment in enumerate(self.segments):

@@ -348,7 +348,10 @@ class LogManager:
             ) from error
 
     def _read_cleaner_offsets(self) -> dict[TopicPartition, int] | None:
-        """Return the cleaner offsets, or None if they are not known. Compaction then begins again. Raises OSError."""
+        """Return the cleaner offsets, or None if they are not known. Compaction then begins at the start of each log.
+
+        Raises OSError.
+        """
         try:
             return self.checkpoints.read(CLEANER_OFFSETS)
         except OSError as error:
@@ -760,7 +763,8 @@ class LogManager:
     def _finish_deletion(self, key: TopicPartition, path: str) -> None:
         """Remove the recovery point of a deleted partition, then its files. Raises OSError.
 
-        In the other order, a crash in between would leave a recovery point without a directory: a lost partition.
+        In the other order, a crash in between would leave a recovery point without a directory, as if the partition
+        were lost.
         """
         if key in self._written_recovery_points:
             self._write_recovery_points()
