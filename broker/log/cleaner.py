@@ -67,7 +67,9 @@ MAX_KEY_BYTES: Final = 128 << 20
 """Approximate memory in bytes for the keys of one compaction; the next compaction handles further keys."""
 
 _MOST_SEGMENTS: Final = 200
-"""The maximum number of segments that one new segment replaces. Their files are renamed in one turn of the event loop.
+"""The maximum number of segments that one new segment replaces.
+
+It is limited because the files of all these segments are renamed in one turn of the event loop.
 """
 
 _KEY_OVERHEAD: Final = 120
@@ -93,8 +95,9 @@ class CleaningPlan:
 
     `first_dirty`: the offset up to which the log was compacted before. `end_offset` (exclusive): the offset up to which
     this compaction goes. `as_of`: the log end offset when the plan read the state of the producers. All records below
-    it must be on disk before a segment is replaced. Otherwise a crash could lose a producer's last batch after
-    compaction has removed the batch before that one. `internal`: whether the log belongs to an internal topic.
+    it must be on disk before a segment is replaced. Otherwise a crash could lose a producer's last batch, while
+    compaction has already removed the producer's earlier batches. `internal`: whether the log belongs to an internal
+    topic.
     """
 
     directory: str
@@ -143,8 +146,8 @@ class CleaningPlan:
     def holds_producer_state(self, header: BatchHeader) -> bool:
         """Whether the batch is the log's only evidence of the last sequence, or of the last epoch, of its producer.
 
-        The epoch matters for a producer without remembered batches. Its control batches are the evidence of its last
-        epoch.
+        The last epoch matters only if the producer state lists no batch of the producer. The producer's control batches
+        then are the evidence.
         """
         last_offset = self.last_offsets.get(header.producer_id)
         if last_offset is None:

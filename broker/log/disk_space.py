@@ -44,7 +44,10 @@ class DiskSpace:
         self._full: set[str] = set()
 
     def require(self, size: int) -> None:
-        """Take room for `size` bytes that a client writes. Raise KAFKA_STORAGE_ERROR if only the reserve has room."""
+        """Count `size` bytes that a client is about to write.
+
+        Raise KAFKA_STORAGE_ERROR if they would need part of the reserve.
+        """
         if size > self._granted:
             self._granted = self._grant(size, self.reserve_bytes, "log.reserve.bytes")
         self._granted -= size
@@ -55,9 +58,9 @@ class DiskSpace:
             self._granted = self._grant(size, self.reserve_bytes, "log.reserve.bytes")
 
     def require_internally(self, size: int) -> None:
-        """Take room for `size` bytes that an internal topic needs for anything other than a transaction decision.
+        """Count `size` bytes that an internal topic is about to write for anything other than a transaction decision.
 
-        Raise KAFKA_STORAGE_ERROR if only the part of the reserve for transaction decisions has room.
+        Raise KAFKA_STORAGE_ERROR if they would need the part of the reserve that is kept for transaction decisions.
         """
         if size > self._granted_internally:
             self._granted_internally = self._grant(size, self.decision_bytes, "log.reserve.decision.bytes")

@@ -96,8 +96,8 @@ def deleted_directory(topic: str, partition: int, unique: str) -> str:
 def _shortened(name: str) -> str:
     """Return the name of a partition's directory, shortened to at most 200 characters.
 
-    A file name may have at most 255 characters. The end of a longer name is replaced by a hash of the whole name, after
-    a character that no topic name has.
+    A file name may have at most 255 characters. The end of a longer name is replaced by `~`, which no topic name
+    contains, and a hash of the whole name.
     """
     if len(name) <= _MAX_NAME:
         return name
@@ -108,8 +108,8 @@ def _shortened(name: str) -> str:
 def being_deleted(partitions: Iterable[tuple[str, int]], names: Iterable[str]) -> set[tuple[str, int]]:
     """Return the partitions whose directory is being deleted, as the names in the data directory show.
 
-    Earlier releases cut off a long name after 200 characters. A name that could be a partition's whole name does not
-    count as cut off.
+    Earlier releases cut off a long name after 200 characters. So a name in `names` that cannot be a partition's whole
+    name is compared with the first 200 characters of the partitions' names.
     """
     deleted = {name.rpartition(".")[0] for name in names if name.endswith(DELETED_DIRECTORY)}
     cut_off = {name for name in deleted if parse_partition_directory(name) is None}

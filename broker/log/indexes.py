@@ -241,8 +241,8 @@ def encode_transaction_index(aborted: Iterable[AbortedTxn]) -> bytes:
 def decode_transaction_index(data: bytes, base_offset: int) -> AbortedIndex:
     """Return the aborted transactions in the content of a `.txnindex` file.
 
-    Raises CorruptIndex if the content is cut off or has an unknown version, or if its entries are out of order or
-    belong to a segment below `base_offset`.
+    Raises CorruptIndex if the content is cut off or has an unknown version, if its entries are out of order, or if an
+    entry ends below `base_offset`.
     """
     if len(data) % _TXN_ENTRY.size:
         raise CorruptIndex(f"the transaction index has {len(data)} bytes, which is not a multiple of {_TXN_ENTRY.size}")

@@ -250,5 +250,5 @@ class LogReader:
 
 
 def _beyond_segment(position: int, offset: int, segment_end: int) -> BrokenBatch:
-    """Return the error for a batch whose offset is not below the end of its segment. No checksum covers the offset."""
+    """Return the error for a batch whose offset, which no checksum covers, is not below the end of its segment."""
     return BrokenBatch(position, f"a batch has offset {offset}, but its segment ends before offset {segment_end}")

@@ -36,7 +36,8 @@ _LARGEST_CODEC: Final = max(Compression)
 CLIENT_ATTRIBUTES: Final = COMPRESSION_MASK | TRANSACTIONAL
 """The attribute bits that a client may set. All other bits are cleared, because they are set by the log or reserved.
 
-Kafka clears most of them too, but accepts a delete horizon from a client. Its compaction then drops tombstones at once.
+Kafka clears most of them, too, but accepts a delete horizon from a client. Kafka's compaction then drops the batch's
+tombstones at once.
 """
 
 

@@ -109,8 +109,8 @@ class ProducerStateEntry:
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
         """Return the remembered batch with the same epoch and sequences as `header`, else None.
 
-        A transactional batch can only repeat a batch of the open transaction. Below EndTxn v5, transactions share an
-        epoch, and a producer may use the sequences of an aborted batch again, for other records.
+        If `header` is transactional, only batches of the open transaction count. The reason is that below EndTxn v5,
+        transactions share an epoch, and a producer may use the sequences of an aborted batch again for other records.
         """
         batch = self._with_sequences_of(header)
         if batch is not None and header.is_transactional:

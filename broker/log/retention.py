@@ -109,7 +109,7 @@ class Retention:
         return keep_from
 
     def _newest_ms(self, segment: LogSegment) -> int:
-        """Return the time of the newest record, or of the last write if no record has a timestamp, as in Kafka."""
+        """Return the time (ms) of the newest record, or of the last write if no record has a timestamp, as in Kafka."""
         timestamp = segment.max_timestamp
         return timestamp if timestamp >= 0 else self._files.fs.modified_ms(segment.path())
 
