@@ -108,7 +108,7 @@ class TimestampSearch:
             finally:
                 steps.close()
         raise KafkaError(
-            ErrorCode.LEADER_NOT_AVAILABLE, "The segments of the log kept changing during the search; try again."
+            ErrorCode.LEADER_NOT_AVAILABLE, "the segments of the log kept changing during the search; try again"
         )
 
     def _first_not_older(self, timestamp: int, start: int, limit: int) -> Steps[FoundRecord | None]:
@@ -207,7 +207,7 @@ def _known_newest(segment: LogSegment, start: int, limit: int) -> tuple[int, Bat
 def _pass(
     segment: LogSegment, position: int, wanted: Callable[[BatchHeader], bool]
 ) -> tuple[int, tuple[int, BatchHeader] | None]:
-    """Read headers from the batch at byte `position` on, until one is `wanted` or the step is used up.
+    """Read headers from the batch at byte `position` on, until one is `wanted` or as many as one step may read.
 
     Return the position from which to continue, and (position, header) of the wanted batch or None. Raises BrokenBatch.
     """
