@@ -324,7 +324,7 @@ class MetadataStore:
         return not (self._changes or self._drops or self._applying)
 
     async def settled(self) -> None:
-        """Wait until all changes are on disk and applied, and no deletion is running. Some of these may have failed.
+        """Wait until all changes are on disk and applied, or have failed, and no deletion is running.
 
         A deleted topic's data is dropped after the deletion's record is on disk. When all data has been dropped,
         another record is written, and this method waits for that record, too.

@@ -84,8 +84,8 @@ class ReplicaManager:
     def start(self) -> None:
         """Apply the topics' settings to their logs on disk, and begin to follow the metadata.
 
-        Logs of unknown topics are kept, but not served. A lost partition (its directory is missing) of an existing
-        topic is taken offline.
+        Logs of unknown topics are kept, but not served. If the directory of an existing topic's partition is lost, the
+        partition is taken offline.
         """
         self._metadata.on_topic_changed.append(self._topic_changed)
         self._metadata.on_topic_deleted.append(self._topic_deleted)

@@ -321,7 +321,7 @@ class DescriptorPool:
         return True
 
     def _close_clean(self) -> bool:
-        """Close a descriptor that needs no sync. Return False if there is none that is not in use."""
+        """Close a descriptor that needs no sync. Return False if there is none, or if all of them are in use."""
         with self.lock:
             file = next((file for file in self.clean if not file.pins), None)
             inner = None if file is None else self._take(file)

@@ -200,8 +200,8 @@ class Threads(Protocol):
       With more than one thread, jobs overlap and end in any order. Jobs of different lanes have no order at all.
     * The event loop continues meanwhile. A job and the event loop may share only data that a `lock` guards or that does
       not change.
-    * A job runs to its end even if its future is cancelled. Only if the process ends, the job may stop between any two
-      file operations.
+    * A job runs to its end even if its future is cancelled. If the process ends, the job may stop between any two file
+      operations.
     """
 
     def run(self, lane: Lane, job: Callable[[], T]) -> asyncio.Future[T]:
