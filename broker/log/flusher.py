@@ -289,7 +289,7 @@ class LogFlusher:
     def submit(
         self, job: Callable[[], None], what: str = "housekeeping", lane: Lane = Lane.HOUSEKEEPING
     ) -> asyncio.Future[None]:
-        """Run `job` in a thread, in a lane where jobs run in order; return a future that completes when the job ends.
+        """Run `job` in a thread of `lane`, which runs its jobs in order; return a future that completes when it ends.
 
         The future fails with OSError if the job raises any exception. A failed job is kept under its name `what`, in
         place of an earlier failed job with the same name, and `try_again` runs it again. So jobs must be repeatable.
@@ -560,8 +560,8 @@ class LogFlusher:
     def _unflushed(self, log: Flushable, task: FlushTask | None, error: OSError) -> None:
         """Postpone a flush that lacked disk space or a descriptor; after any other error, fail the log's flush.
 
-        When the flusher stops, a flush that lacked disk space is immediately repeated once, because the descriptor pool
-        may have noticed the lack some time ago.
+        When the flusher stops, a flush that lacked disk space is immediately repeated once: the descriptor pool may
+        have noticed the lack some time ago, and there may be enough space now.
         """
         if self._stopping and task is not None and error.errno in NO_SPACE and log not in self._last_tries:
             self._last_tries.add(log)
@@ -579,7 +579,7 @@ class LogFlusher:
         if not self._in_trouble:
             self._in_trouble = True
             logger.warning(
-                "flush waits for the system",
+                "flush waits for disk space or a descriptor",
                 error=str(error),
                 remedy="free space on the disk, or raise the limit of open files; then the broker continues",
             )
