@@ -94,8 +94,8 @@ def _load(
 ) -> tuple[AbortedIndex, bool]:
     """Return the aborted transactions of `segment`, and whether they come from its index file.
 
-    If the index file is damaged, rebuild the transactions from `sources`, which are all segments up to this one. The
-    function does not change `segment` and may be called from any thread. Raises CorruptLog and OSError.
+    If the index file is damaged, rebuild the list from the batches of `sources`, which are all segments up to this one.
+    The function does not change `segment` and may be called from any thread. Raises CorruptLog and OSError.
     """
     try:
         return segment.read_aborted(), True

@@ -63,7 +63,8 @@ def expands_at_once(codec: int, size: int) -> bool:
 def content_at_a_glance(batch: Buffer, header: BatchHeader, limits: RecordLimits) -> Content | None:
     """Return the content of a batch if its records are few, plain and uncompressed; None if it needs an `Inspection`.
 
-    `batch` is one whole batch with a verified checksum.
+    A plain record has no headers, short fields, and a timestamp that is not earlier than the first record's
+    (`protocol/plain_records.py`). `batch` is one whole batch with a verified checksum.
     """
     count = header[12]
     if count > MOST_PLAIN or header[1] > count * MAX_PLAIN_BYTES + HEADER_SIZE or header[5] & COMPRESSION_MASK:
@@ -175,7 +176,7 @@ class Inspection:
     async def _finish_compressed(self, threads: Threads, slots: asyncio.Semaphore) -> None:
         """Decompress the batch in a thread, then check its records in slices.
 
-        Only batches that are known to be large wait for a slot. Other batches do not have to wait until large ones are
+        Only batches that are known to be large wait for a slot, so that other batches do not wait until large ones are
         checked.
         """
         if not self._large:

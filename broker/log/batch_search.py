@@ -109,7 +109,7 @@ class BatchSearch:
                 yield position, header
 
     def _find_end_by_checksum(self, header: BatchHeader) -> int | None:
-        """Return the position at which, by its checksum, the broken batch ends and a valid batch begins; else None.
+        """Return the position at which a valid batch begins and the broken batch ends, as its checksum shows, or None.
 
         The length in `header` is assumed to be damaged, so each position with a plausible batch is tried as the end.
         """

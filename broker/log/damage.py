@@ -69,7 +69,7 @@ class Accepted:
 
 
 def find_damage(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> tuple[list[Damage], list[Accepted]]:
-    """Return the damage of all partitions, including missing ones, and what was accepted in the existing ones.
+    """Return the damage of all partitions, including missing ones, and an `Accepted` for each existing partition.
 
     `fs` shows the files as they will be when `journal` has been redone.
     """
@@ -111,8 +111,8 @@ def list_segments(path: str, fs: FileSystem) -> list[LogSegment]:
     """Return the segments of a partition in the order of their base offsets.
 
     A `.swap` segment, which compaction has completed, stands in for the segments that it replaces, as it does when the
-    broker starts. If the `.swap` segment is damaged, it is unknown which segments it replaces, so none of them is left
-    out. A segment with the same base offset then comes after it.
+    broker starts. If it is damaged, it is unknown which segments it replaces, so all segments are returned. A segment
+    with the same base offset as the `.swap` segment then comes after it.
     """
     segments = []
     for name in fs.list(path):
@@ -133,7 +133,7 @@ def list_segments(path: str, fs: FileSystem) -> list[LogSegment]:
 
 
 def _replaced_by(swap: LogSegment) -> range:
-    """Return the offsets of the segments that a `.swap` segment replaces; none if it is damaged."""
+    """Return the range of offsets that a `.swap` segment covers; an empty range if the segment is damaged."""
     try:
         return swap.scanned_offsets()
     except BrokenBatch:

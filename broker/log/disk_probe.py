@@ -43,7 +43,7 @@ class DiskProbe:
     def check(self) -> asyncio.Future[str | None]:
         """Return a future. Its result is the reason why the disk does not accept writes, or None if it does.
 
-        The future is done when the probe's time limit has passed, or earlier.
+        The future is done at the latest when the probe's time limit has passed.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[str | None] = loop.create_future()

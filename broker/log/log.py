@@ -10,7 +10,7 @@ checks which of the two it received, so that the usual case needs neither a task
 `append` accepts or refuses a batch in one step, and `flushed` shows when an accepted batch is durable.
 
 Each append names its leader epoch. A log refuses epochs older than that of its current owner (`take_over`), so that a
-former owner that has not learned of its successor cannot write after the successor.
+former owner cannot append after its successor has taken over, even if it has not learned of the successor yet.
 """
 
 from __future__ import annotations

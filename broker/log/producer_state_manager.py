@@ -159,7 +159,8 @@ class ProducerStateManager:
         """Record a batch that is in the log at `base_offset`; return the transaction that it aborted, if any.
 
         `now` is the monotonic time of an append in seconds. A replay does not pass `now`, and must call `seen`
-        afterwards. Markers of unknown types and control batches that compaction has emptied only move `end_offset`.
+        afterwards. If the marker is of an unknown type, or compaction has emptied the control batch, only `end_offset`
+        is moved.
         """
         producer_id = header.producer_id
         last_offset = base_offset + header.last_offset_delta

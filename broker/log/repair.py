@@ -187,8 +187,9 @@ def _begin_anew(path: str, offset: int, fs: FileSystem) -> None:
 def _drop_beginning(path: str, damage: Damage, fs: FileSystem, now_ms: int) -> None:
     """Save the damaged beginning of a segment, and copy the rest to a segment that begins at the first live batch.
 
-    If compaction has removed the records at the log start offset, the new segment begins at this offset. From then on,
-    the old segment contains only deleted records, so a start after a crash may find both segments.
+    If compaction has removed the records at the log start offset, the new segment begins at this offset. A crash may
+    leave both segments. This does no harm, because the old one then counts as deleted: the new one begins at or below
+    the log start offset.
     """
     keep(fs, damage.file, 0, keep_directory(path, now_ms, REPAIR), damage.lost_bytes)
     (old,) = [segment for segment in list_segments(path, fs) if segment.path() == damage.file]

@@ -104,7 +104,7 @@ def read_derived(fs: FileSystem, path: str) -> bytes | None:
 
 
 def read_readable(file: File, size: int, position: int, unreadable: list[range] | None = None) -> bytes:
-    """Return `size` bytes from `position` on, or fewer if the file ends before.
+    """Return `size` bytes from `position` on, or fewer if the file ends earlier.
 
     Zeros take the place of bytes that the disk cannot read (EIO). They are logged, and added to `unreadable`. Raises
     OSError.

@@ -16,7 +16,9 @@ TRANSACTION_VERSION: Final = "transaction.version"
 """Kafka's feature for the protocol of transactions (KIP-890)."""
 
 GROUP_AWARE_TRANSACTION: Final = "group.aware.transaction"
-"""This project's feature: group-aware initialisation of producers, offset commits fenced by claims, and sessions."""
+"""This project's feature. Producers initialise for partitions of a consumer group and claim them, which fences the
+offset commits of other producers. In a session, partitions stay registered from one transaction to the next.
+"""
 
 GROUP_AWARE_LEVEL: Final = 1
 """The only level of `group.aware.transaction`."""

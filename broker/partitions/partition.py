@@ -1,7 +1,7 @@
 """Represent one partition that this broker leads, and open its log when the log is first needed.
 
 A new partition has no log until it is used, so a topic with many unused partitions needs no files. A read that does not
-wait for records creates no log: `readable` stands for an empty log.
+wait for records creates no log: `readable` then returns an empty log that is not stored.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class DescriptorRelief:
     def _go_on(self) -> None:
         """Begin another round of syncs if the last one synced any file and the pool still needs more.
 
-        Then end the crowding, unless the pool is still over its capacity and another round has begun.
+        Then complete the future `Crowding.end`, unless the pool is still over its capacity and a round is running.
         """
         over = self._pool.is_over_capacity()
         if self._progress and (over or self._pool.is_short()):
