@@ -1,10 +1,13 @@
 """Check the records inside a client's batch before the batch is appended (`Inspection`).
 
-This module does three things: it decompresses the records, beginning with a check of the framing
-(`protocol/compressed_framing.py`); it walks through the records (`protocol/record_walk.py`); and it divides this work
-into portions for the event loop. A small batch is checked at once, within `PartitionLog.append`. A large batch is
-decompressed in a worker thread and checked in slices with pauses, before it is appended. This module does not apply the
-topic's rules for keys and timestamps: `log_validator.py` applies them to the result.
+This module does three things:
+
+* It decompresses the records, beginning with a check of the framing (`protocol/compressed_framing.py`).
+* It walks through the records (`protocol/record_walk.py`).
+* It divides this work into portions for the event loop. A small batch is checked at once, within `PartitionLog.append`.
+  A large batch is decompressed in a worker thread and checked in slices with pauses, before it is appended.
+
+This module does not apply the topic's rules for keys and timestamps: `log_validator.py` applies them to the result.
 
 Memory: a batch that expands beyond AT_ONCE_BYTES waits for one of a few slots. So all inspections of such batches
 together hold at most slots x max.decompressed.bytes of decompressed records. The traceback of an error keeps the
@@ -36,8 +39,8 @@ AT_ONCE_BYTES: Final = 1 << 20
 AT_ONCE_COMPRESSED_BYTES: Final = 32 << 10
 """Maximum number of compressed gzip or zstd bytes that are decompressed on the event loop.
 
-Both formats allow blocks that hold tables but almost no data. 32 KiB of such blocks take 6 ms. The framing of lz4 and
-snappy allows only a few small blocks (`protocol/compressed_framing.py`).
+Both formats allow blocks that hold tables but almost no data. Decompressing 32 KiB of such blocks takes 6 ms. The
+framing of lz4 and snappy allows only a few small blocks (`protocol/compressed_framing.py`).
 """
 
 _WORTH_OF_COMPRESSED_BYTE: Final = AT_ONCE_BYTES // AT_ONCE_COMPRESSED_BYTES

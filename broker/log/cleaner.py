@@ -11,10 +11,15 @@ compacted while it is being read.
 * A batch with a producer's last sequence is kept, possibly without records, as long as the producer's state exists. The
   last batch of each new segment is kept, too, because it shows up to which offset the segment replaces the old ones.
 
-Replacement: `.cleaned` files are written and synced → they are renamed to `.swap`, the `.log` last (from then on,
-recovery after a crash uses the new segment) → the old segments are removed → the `.swap` suffix is removed. Groups are
-replaced in order, the oldest first. Each replacement is on disk before the next one begins, so a tombstone is never
-removed before the value that it deletes.
+A group of adjacent segments is replaced in four steps:
+
+1. The new segment is written to `.cleaned` files, which are synced.
+2. The files are renamed to `.swap`, the `.log` last. From then on, recovery after a crash uses the new segment.
+3. The old segments are removed.
+4. The `.swap` suffix is removed.
+
+Groups are replaced in order, the oldest first. Each replacement is on disk before the next one begins, so a tombstone
+is never removed before the value that it deletes.
 
 A batch that cannot be read is kept unchanged, and logged. Such a batch is damaged, was accepted from a client by an
 older release without a check of its records, is larger than today's limits for batches, or needs more memory than is
@@ -182,10 +187,9 @@ class Cleaner:
     ) -> Steps[CleaningPlan | None]:
         """Return the plan of a compaction, or None if too little of the log is dirty (min.cleanable.dirty.ratio).
 
-        `force` ignores this ratio. Also return None if the log has failed, or while a replacement of segments is
-        unfinished, because a new segment still has the `.swap` suffix. May roll the active segment
-        (max.compaction.lag.ms). Raises NotAtHand if an index must first be loaded in a thread. Raises KafkaError,
-        CorruptLog and OSError.
+        `force` ignores this ratio. Also return None if the log has failed, or if a segment still has the `.swap`
+        suffix, because its replacement is unfinished. May roll the active segment (max.compaction.lag.ms). Raises
+        NotAtHand if an index must first be loaded in a thread. Raises KafkaError, CorruptLog and OSError.
         """
         if any(other is log for other, _ in self._unfinished):
             return None

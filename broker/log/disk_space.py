@@ -2,9 +2,11 @@
 
 The reserve is `log.reserve.bytes`. Clients may write while the free space is above the reserve. Internal topics may use
 the reserve except for its last part (`log.reserve.decision.bytes`). This last part is kept for the decisions and
-markers of transactions and for operations that free space, because offset commits can use up the reserve, and a full
-disk must not keep transactions open. The free space is rarely read from the operating system: each value is used until
-a limited number of bytes has been written, or until the next call to `refresh`.
+markers of transactions and for operations that free space. Without it, offset commits could use up the whole reserve,
+and the full disk would keep transactions open.
+
+The free space is rarely read from the operating system: each value is used until a limited number of bytes has been
+written, or until the next call to `refresh`.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ Rules:
   and before other bytes take the place of a segment (compaction), a void is written to the journal (`forget`,
   `forget_below`). If a void is damaged, the redo still does not overwrite newer records: it skips entries below the
   recovery point, and entries whose mark is not that of the segment (`segment_mark`).
-  * No file is kept for the entries of a deleted partition, even if its void is not on disk yet: the void itself may
-  need the space of that file.
+* No file is kept for the entries of a deleted partition, even if its void is not on disk yet: the void itself may need
+  the space of that file.
 * Files are removed in the order in which they were written. So a void outlives the entries that it invalidates, and
   missing batches are noticed.
 * A file in which a write or a sync has failed is never written again. The bytes of that batch are in the page cache of

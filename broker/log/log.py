@@ -1,8 +1,8 @@
 """Define the interface of logs for the rest of the broker: the protocols `Log` (one partition) and `Logs` (all).
 
-They separate the broker from the storage of records. `PartitionLog` and `LogManager` keep records in the files of a
-data directory. The tests have a log in memory. Another implementation could keep records in an object store and their
-order in a database.
+These protocols separate the broker from the storage of records. `PartitionLog` and `LogManager` keep records in the
+files of a data directory. The tests have a log in memory. Another implementation could keep records in an object store
+and their order in a database.
 
 Reads and look-ups may therefore have to wait. A result that is in memory, or needs only a short read, is returned
 immediately. Otherwise the method returns steps (`steps.py`), which run in slices and may wait for a future. The caller

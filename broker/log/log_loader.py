@@ -11,17 +11,18 @@ torn write, cuts off a torn tail, and rebuilds indexes and producer state. It fo
 * The active segment's indexes and the producer state are loaded from the files that `SavedState` wrote last. The
   batches after the saved state are scanned. This happens after a clean stop, too, because a stop does not save the
   state for the sake of a few new batches (`unsaved_bytes`).
-* `offset_rules.py` decides which segments count (not those of deleted records), and which offsets may follow each
-  other.
+* `offset_rules.py` decides which segments belong to the log (not those of deleted records), and which offsets may
+  follow each other.
 * From the recovery point on, every checksum is verified. The log ends at the first position where no valid batch
-  begins, or where segments do not join, if a torn write can explain it. A killed process tears only its last write. So
-  a valid batch after the damage, but not inside the torn write (`batch_search.py`), means that the file is damaged, and
-  the partition stays offline. It also stays offline if more bytes look like batches than can be checked. After a loss
-  of power, any of the bytes from the recovery point on may be lost, not only the last ones. Then everything after the
-  first broken batch is cut off, because none of it was acknowledged.
+  begins, or where segments do not join, if a torn write can explain this.
+  * A killed process tears only its last write. So a valid batch after the damage, but not inside the torn write
+    (`batch_search.py`), means that the file is damaged, and the partition stays offline. It also stays offline if more
+    bytes look like batches than can be checked.
+  * After a loss of power, any of the bytes from the recovery point on may be lost, not only the last ones. In that
+    case, everything after the first broken batch is cut off, because none of it was acknowledged.
 * The bytes that are cut off are kept (`removed.py`).
-* The log is on disk before it is read or appended to. A crash of the process alone leaves unsynced bytes in the page
-  cache, and a later loss of power could take them back.
+* The log is synced before it is read or appended to. After a crash of the process alone, the page cache may have
+  unsynced bytes, which a later loss of power could take back.
 
 `load_sound_part` opens a damaged log a second time, read-only and only up to the damage. It goes through the same files
 in the same way, so it scans or trusts the same segments. The only difference is that in memory the log ends at the
@@ -93,7 +94,7 @@ class LoadPoint:
     partition's directory was created just now. `same_boot`: whether the operating system has run without a restart
     since the partition was last loaded, so that no written byte can have been lost. `cleaned_to`: compaction has left
     no gaps from this offset on in the last segment; None if it is not known. `unsynced_from`: from this offset on,
-    records may be in the page cache alone, after a sync that failed. `unread`: the path of a file that cannot be read
+    records may be in the page cache alone, because a sync has failed. `unread`: the path of a file that cannot be read
     and may contain a higher recovery point; empty if there is none. If there is such a file, damage is never treated as
     a torn write.
     """
@@ -714,8 +715,8 @@ class _Loader:
     def _first_epochs(self) -> list[tuple[int, int]]:
         """Return (leader epoch, offset) of the first batch of each segment, for a log without a file of leader epochs.
 
-        Otherwise a consumer that asks for the end offset of an older epoch would get none, and would assume that the
-        records at its position were cut off. Raises CorruptLog.
+        Without these entries, a consumer that asks for the end offset of an older epoch would get none, and would
+        assume that the records at its position were cut off. Raises CorruptLog.
         """
         epochs = []
         for number, segment in enumerate(self.segments):

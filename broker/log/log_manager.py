@@ -1,6 +1,7 @@
 """Manage all partition logs of a data directory: open, create, delete and maintain them.
 
-Owns the directory's lock, the content of its checkpoints, the flusher, the maintenance timers, and the failure states:
+This module owns the directory's lock, the content of its checkpoints, the flusher, the maintenance timers, and the
+failure states:
 
 * `offline`: the partitions that were damaged or lost when they were loaded. Nothing is written to them.
 * `read_only`: the logs of offline partitions whose records before the damage can be read (`ReadOnlyLog`). Everything
