@@ -13,9 +13,9 @@ Rules:
   descriptor has reported it and the inode was not dropped from memory in between (see errseq in the kernel's
   documentation). A later fdatasync on another descriptor could therefore succeed although bytes were lost. Files
   without unsynced bytes are closed first.
-* If that sync fails, the error belongs to the file: every later write or sync of the file raises the error, so that
-  only the file's log fails. The sync is never tried again. If a sync finds no disk space, however, only the next
-  fdatasync raises the error, and the log writes its bytes again (`LogFiles.take_back`).
+* If the sync before a close fails, the error belongs to the file: every later write or sync of the file raises the
+  error, so that only the file's log fails. The sync is never tried again. A lack of disk space, however, is raised only
+  until the next fdatasync has raised it. The log then writes its bytes again (`LogFiles.take_back`).
 * `rename` through this file system also updates the handles of a renamed file, or of the files directly in a renamed
   directory. A file that is unlinked or replaced keeps an open descriptor until the file is closed. If its descriptor
   was already closed, a read raises FileNotFoundError; another file with that name is never opened instead.
@@ -177,7 +177,7 @@ class PooledFile:
                 pool.move(self, pool.clean)
 
     def keep_failure(self, error: OSError) -> None:
-        """Remember `error`, which every later write or sync of the file raises."""
+        """Remember `error`: every later write or sync raises it, but a lack of space only until the next fdatasync."""
         with self._pool.lock:
             self.failure = error
             self._pool.move(self, self._pool.kept)
@@ -216,7 +216,7 @@ class PooledFile:
         return self._begin_write_anew()
 
     def _begin_write_anew(self) -> File:
-        """Begin a write to a file without a descriptor. Raises the error of an earlier sync."""
+        """Open the file again if its descriptor is closed, and begin a write. Raises the error of an earlier sync."""
         inner = self._pin()
         with self._pool.lock:
             if self.failure is None:
