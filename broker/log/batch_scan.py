@@ -79,11 +79,11 @@ def first_last_offset(data: Buffer) -> int:
 
 
 def whole_batches(data: Buffer, start: int, end: int, limit: int) -> tuple[int, int]:
-    """Find the end of the leading batches in `data` that end by byte `end` and have only offsets below `limit`.
+    """Walk through the batches in `data` from byte `start` on, as long as they end by byte `end` and below `limit`.
 
-    Return the position and the base offset of the first batch that does not meet these conditions. If all batches meet
-    them, return the length of `data` and the offset after its last batch. `data` must have a batch at `start`. Raises
-    BrokenBatch.
+    `limit` is an offset (exclusive). Return the position and the base offset of the first batch that ends later. If
+    there is none, return the length of `data` and the offset after its last batch. `data` must have a batch at `start`.
+    Raises BrokenBatch.
     """
     assert start < len(data), "the data has no batch at its start position"
     position, next_offset = start, -1

@@ -289,7 +289,7 @@ class LogFlusher:
     def submit(
         self, job: Callable[[], None], what: str = "housekeeping", lane: Lane = Lane.HOUSEKEEPING
     ) -> asyncio.Future[None]:
-        """Run `job` in a thread of `lane`, which runs its jobs in order; return a future that completes when it ends.
+        """Run `job` in a thread of `lane`, which runs jobs in order; return a future that completes when the job ends.
 
         The future fails with OSError if the job raises any exception. A failed job is kept under its name `what`, in
         place of an earlier failed job with the same name, and `try_again` runs it again. So jobs must be repeatable.

@@ -244,9 +244,9 @@ def decode_file(content: Buffer, unreadable: Iterable[range] = ()) -> FileConten
     """Read a journal file. `unreadable`: the bytes that the disk could not read; zeros take their place in `content`.
 
     Only the last batch can be torn, because each batch is written only after the one before it is on disk. So a frame
-    that is not intact is damage if others follow it, or if the disk could not read it. If the header is damaged, the id
-    of the file is taken from the first batch. If that batch is damaged, too, the rest is not read, because it cannot be
-    distinguished from data that clients wrote.
+    that is not intact is damage if intact frames follow it, or if the disk could not read it. If the header is damaged,
+    the id of the file is taken from the first batch. If that batch is damaged, too, the rest is not read, because it
+    cannot be distinguished from data that clients wrote.
     """
     view = memoryview(content)
     header = decode_header(view)

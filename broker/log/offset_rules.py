@@ -9,8 +9,8 @@ serve, and finds all damage that makes a start refuse a partition. Nothing here 
 * A segment begins where the one before it ends. Only Kafka's compaction leaves gaps between them
   (`kafka_segments.py`).
 * The batches of a segment end at the base offset of the next one. Bytes after them were left by a failed write, and a
-  loss of power undid their removal. A batch that begins in the next segment, or extends into it after a gap, is damage
-  or such a leftover.
+  loss of power undid their removal. A batch whose offsets belong to the next segment, or that extends into it after a
+  gap, is damage or such a leftover.
 * A batch begins where the one before it ends, unless compaction has removed what was between them. A checksum does not
   cover the offset in a batch's header, so any other gap or step back is damage.
 """

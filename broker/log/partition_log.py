@@ -702,7 +702,7 @@ class PartitionLog:
         """Close the files. With `clean`, first save the state and flush everything, so that the next start is fast.
 
         Waiting writers get NOT_LEADER_OR_FOLLOWER and may try again. If the save or the flush fails, the files are
-        closed, and KAFKA_STORAGE_ERROR is raised.
+        closed anyway, and KAFKA_STORAGE_ERROR is raised.
         """
         files = self.files
         if files.closed:

@@ -2,7 +2,8 @@
 
 This module records how much of the active segment the saved state covers, and decides when saving is due. The state
 consists of the indexes of the active segment, the leader epochs and the state of the producers, which `SnapshotWriter`
-writes. Recovery after a crash works without it: it scans the batches that the saved state does not cover.
+writes. Recovery after a crash does not depend on this state, because it scans the batches that the saved state does not
+cover.
 """
 
 from __future__ import annotations

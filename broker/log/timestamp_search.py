@@ -207,7 +207,7 @@ def _known_newest(segment: LogSegment, start: int, limit: int) -> tuple[int, Bat
 def _pass(
     segment: LogSegment, position: int, wanted: Callable[[BatchHeader], bool]
 ) -> tuple[int, tuple[int, BatchHeader] | None]:
-    """Read headers from the batch at byte `position` on, until one is `wanted` or as many as one step may read.
+    """Read headers from the batch at byte `position` on, until one is `wanted`, but only about `_HEADERS` of them.
 
     Return the position from which to continue, and (position, header) of the wanted batch or None. Raises BrokenBatch.
     """
@@ -225,8 +225,8 @@ def _first_in_batch(
 ) -> Steps[FoundRecord | None]:
     """Find, in one batch, the first record that is not older than `timestamp` and not before offset `start`.
 
-    A batch that cannot be read (an older release accepted it from a client) is treated as one record at its first
-    offset: a consumer that reads from this offset gets the error.
+    An older release may have accepted a batch whose records cannot be read. Such a batch is treated as one record at
+    its first offset: a consumer that reads from this offset gets the error.
     """
     epoch = header.partition_leader_epoch
     if not header.record_count:
