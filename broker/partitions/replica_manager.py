@@ -214,10 +214,12 @@ class ReplicaManager:
     def unflushed(self, topic: str, index: int, producer_id: int) -> asyncio.Future[None] | None:
         """Return None if the producer's last batch in the partition is durable, else a future to await.
 
-        The caller must shield the future, because other callers may await it. Raise KafkaError KAFKA_STORAGE_ERROR if
-        the batch may be lost because the log has failed, NOT_LEADER_OR_FOLLOWER if the log is closed because the broker
-        is stopping, and UNKNOWN_TOPIC_OR_PARTITION if the partition is being deleted; the future fails with the same
-        errors.
+        The caller must shield the future, because other callers may await it. Both this call and the future raise
+        KafkaError, with these codes:
+
+        * KAFKA_STORAGE_ERROR if the log has failed, so that the batch may be lost,
+        * NOT_LEADER_OR_FOLLOWER if the log is closed because the broker is stopping,
+        * UNKNOWN_TOPIC_OR_PARTITION if the partition is being deleted.
         """
         try:
             log = self._log_manager.get(topic, index)
