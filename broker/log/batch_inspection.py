@@ -44,7 +44,7 @@ framing of lz4 and snappy allows only a few small blocks (`protocol/compressed_f
 """
 
 _WORTH_OF_COMPRESSED_BYTE: Final = AT_ONCE_BYTES // AT_ONCE_COMPRESSED_BYTES
-"""The greatest cost of a compressed gzip or zstd byte, relative to an ordinary decompressed byte."""
+"""The greatest cost of a compressed gzip or zstd byte, expressed as a number of ordinary decompressed bytes."""
 
 _WITH_TABLES: Final = frozenset((Compression.GZIP, Compression.ZSTD))
 _ALL: Final = 1 << 62
@@ -52,7 +52,7 @@ _scratch: Final = bytearray(AT_ONCE_BYTES)
 """A buffer for decompression on the event loop, because the decompressed size is not known in advance."""
 
 Content: TypeAlias = tuple[int, int, list[int]]
-"""The smallest and the largest timestamp of the records in ms, and the indexes of the first records without a key."""
+"""The smallest and the largest timestamp of the records in ms, and the indexes of at most 100 records without a key."""
 
 
 def expands_at_once(codec: int, size: int) -> bool:

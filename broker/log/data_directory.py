@@ -34,7 +34,7 @@ JOURNAL_LEVEL: Final = 2
 journal, so it must refuse the directory."""
 
 _UPGRADES: Final[dict[int, Callable[[FileSystem, str], None]]] = {}
-"""For each level, the function that upgrades a directory to the next level. After a crash, it runs again."""
+"""For each level, the function that upgrades a directory to the next level. It runs again if a crash interrupts it."""
 
 _LEVEL: Final = "oncelog.format.level"
 _IGNORED: Final = frozenset(("lost+found", LOCK))

@@ -20,7 +20,7 @@ class Episodes:
         self._failing: set[str] = set()
 
     def failed(self, what: str, error: BaseException) -> None:
-        """Log that the job `what` failed, unless it was failing already. An unexpected error gets a traceback."""
+        """Log that the job `what` failed, unless it was failing already. Log the traceback of an unexpected error."""
         if what not in self._failing:
             self._failing.add(what)
             expected = isinstance(error, OSError | KafkaError)

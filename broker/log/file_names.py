@@ -69,7 +69,7 @@ def segment_name(offset: int, suffix: str) -> str:
 
 
 def parse_segment_name(name: str) -> tuple[int, str] | None:
-    """Return (offset, suffix) of a segment's or snapshot's file name; None for any other name, even a temporary one."""
+    """Return (offset, suffix) of a segment's or snapshot's file name; None for all others, including temporary ones."""
     match = _SEGMENT.match(name)
     return (int(match[1]), "." + match[2]) if match else None
 

@@ -55,9 +55,9 @@ RETRY_S: Final = 0.5
 
 
 MOST_AT_ONCE: Final = 64
-"""Maximum number of logs whose flushes wait or run in the threads at a time. An urgent log waits for no more of them.
+"""Maximum number of flushes that wait or run in the threads at a time, so that an urgent log does not wait for more.
 
-Flushes that write bytes again (MOST_WRITTEN_AGAIN) do not count.
+Flushes that write bytes again do not count: MOST_WRITTEN_AGAIN limits them.
 """
 
 MOST_WRITTEN_AGAIN: Final = 16
@@ -73,7 +73,7 @@ _LOGS_PER_ROUND: Final = 256
 """Maximum number of logs in one round of the journal; their flushes end in one turn of the event loop."""
 
 _LATER_SHARE: Final = 8
-"""One of this many flushes is for a log without waiting writers, so that its records become visible to readers, too."""
+"""One in this many flushes is for a log without waiting writers, so that its records become visible to readers, too."""
 
 
 @dataclass(slots=True)

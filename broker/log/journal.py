@@ -369,9 +369,9 @@ class Journal:
                     live.lowest[name] = below
 
     async def settle(self, log: JournaledLog) -> bool:
-        """Sync the files of `log`, so that it no longer depends on the journal. Return False if the sync must wait.
+        """Sync the files of `log`, so that it no longer depends on the journal. Raises OSError.
 
-        Raises OSError.
+        Return False if this is not possible now, for example because another sync of the files is under way.
         """
         end = max((live.ends.get(log, 0) for live in self._files), default=0)
         if log.synced_offset < end and (task := log.begin_settling()) is not None:

@@ -152,7 +152,7 @@ class LogFiles:
     def appended(self, end_offset: int) -> None:
         """Record that the batches up to `end_offset` have been written to the active segment.
 
-        Request a flush; with durability "os" advance the high watermark at once instead.
+        With durability "os", advance the high watermark at once; otherwise, request a flush.
         """
         active, unsynced = self._segments.active, self._unsynced_segments
         if not unsynced or unsynced[-1] is not active:
@@ -208,7 +208,7 @@ class LogFiles:
         return None if self._durability == "os" else self.synced(end_offset)
 
     def synced(self, end_offset: int) -> asyncio.Future[None] | None:
-        """Return None if everything below `end_offset` is on disk, else a future to await, whatever `durability` is.
+        """Return None if everything below `end_offset` is on disk, else a future to await. Ignores `durability`.
 
         All waiters of the same flush share the future, so each must shield it. Raises KAFKA_STORAGE_ERROR if the log is
         offline; the future fails with the same error if the flush fails.

@@ -731,7 +731,7 @@ class LogManager:
         return doomed
 
     async def _forget_deleted(self, keys: set[TopicPartition]) -> None:
-        """Remove deleted partitions from the checkpoints. If that fails (a full disk), `create` repeats it."""
+        """Remove deleted partitions from the checkpoints. If that fails, as on a full disk, `create` repeats it."""
         if self._flusher is None:
             return
         if not keys.isdisjoint(self._written_recovery_points):
@@ -1148,7 +1148,7 @@ class LogManager:
     def begin_stop(self) -> None:
         """From now on, fail a flush that lacks disk space or a descriptor, so that the stop does not wait for it.
 
-        Such a flush is repeated once more. Call `stop` to complete the stop.
+        Such a flush is repeated once before it fails. Call `stop` to complete the stop.
         """
         if self._flusher is not None:
             self._flusher.begin_stop()

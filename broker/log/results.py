@@ -53,7 +53,7 @@ class AppendResult(NamedTuple):
 
 
 append_result: Final[Callable[[tuple[int, int, int, int, bool]], AppendResult]] = partial(tuple.__new__, AppendResult)
-"""Create an AppendResult from a tuple of its fields. This is faster than the constructor, a Python function."""
+"""Create an AppendResult from a tuple of its fields. This is faster than the constructor, which is Python code."""
 
 
 class LogRead(NamedTuple):

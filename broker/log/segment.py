@@ -263,8 +263,8 @@ class LogSegment:
     def set_aside(self) -> str:
         """Take the segment's files out of use quickly: remove the indexes and rename the `.log` file to `.deleted`.
 
-        Return the path of the renamed file. The caller unlinks it later, which takes a long time for a large file. A
-        second call only returns the path.
+        Return the path of the renamed file. The caller unlinks it later, because unlinking a large file takes a long
+        time. A second call only returns the path.
         """
         path, aside = self.path(), f"{self._directory}/{segment_name(self.base_offset, LOG)}{DELETED}"
         if self._fs.exists(path):

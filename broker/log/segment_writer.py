@@ -27,7 +27,7 @@ logger = structlog.get_logger(__name__)
 
 _LARGEST_INDEX: Final = 10 << 20
 """Index size in bytes at which a segment is rolled even if there are already too many segments or unwritten snapshots.
-This is Kafka's default of segment.index.bytes; a larger setting applies instead."""
+This is Kafka's default of segment.index.bytes. If a larger value is set, that value applies instead."""
 
 
 class SegmentWriter:

@@ -33,7 +33,7 @@ logger = structlog.get_logger(__name__)
 _MOST_PENDING: Final = 256_000
 """The number of producers in unwritten snapshots above which `is_behind` is true.
 
-Their state takes about 2 MB of memory, and more if the producers go on writing.
+Their state takes about 2 MB of memory, and more if the producers continue to write.
 """
 
 _LEAST_COUNTED: Final = 4_000

@@ -184,7 +184,7 @@ def _damage(segment: LogSegment, offset: int) -> Iterator[None]:
 
 
 def _newer_than(timestamp: int, limit: int) -> Callable[[BatchHeader], bool]:
-    """Return a function that tests for a timestamp above `timestamp` or a base offset at or above `limit`."""
+    """Return a test for batches with a timestamp above `timestamp` or a base offset at or above `limit`."""
     return lambda header: header.max_timestamp > timestamp or header.base_offset >= limit
 
 

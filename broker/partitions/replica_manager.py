@@ -118,7 +118,7 @@ class ReplicaManager:
                 self._log_manager.forget(key)
 
     def _find_unknown(self, deleting: Mapping[str, Topic]) -> None:
-        """Find the partitions on disk, even damaged ones, that belong neither to a topic nor to a topic's deletion."""
+        """Find the partitions on disk, even damaged ones, that belong to no topic, not even to one being deleted."""
         on_disk = [(log.topic, log.partition) for log in self._log_manager.logs()]
         for name, index in (*on_disk, *self._log_manager.offline):
             topic = deleting.get(name) or self._metadata.topic(name)
