@@ -237,8 +237,8 @@ def _sound_end(
 
     Return the end offset of the sound batches, and the error of the first batch that is not sound, or None.
 
-    A gap before a batch may come from compaction or from a wrong offset of this batch. If the offset of the next batch
-    lies in the gap, the batch after the gap has a wrong offset, and the error is about that batch.
+    A gap before a batch may come from compaction or from a wrong offset of this batch. The offset is wrong if the next
+    batch begins below the end of this batch, but not below the gap. The error is then about this batch, not the next.
     """
     gap: tuple[int, int, int] | None = None
     """If there is a gap before the previous batch: that batch's byte position and base offset, and the gap's start."""

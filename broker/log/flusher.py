@@ -491,7 +491,7 @@ class LogFlusher:
     def _sync(self, log: Flushable, task: FlushTask) -> None:
         """Sync the files of a flush in a thread."""
         if log.failure is not None or log.settling is not None or log.writes_again:
-            # After a sync that has failed or lacked space, a second one of the same bytes would mean nothing: the log
+            # After a sync that has failed or lacked space, a second one of the same bytes would prove nothing: the log
             # is offline, or its next flush writes them again. A log whose files are being synced for the journal
             # requests another flush after that.
             self._flushing.pop(log, None)

@@ -1148,7 +1148,7 @@ class LogManager:
     def begin_stop(self) -> None:
         """From now on, fail a flush that lacks disk space or a descriptor, so that the stop does not wait for it.
 
-        Such a flush is repeated once before it fails. Call `stop` to complete the stop.
+        Flushes that already wait for either are repeated once. Call `stop` to complete the stop.
         """
         if self._flusher is not None:
             self._flusher.begin_stop()
