@@ -75,7 +75,7 @@ def _copy_outcome(done: asyncio.Future[None], waiting: asyncio.Future[None]) -> 
 
 
 def _future() -> asyncio.Future[None]:
-    """Return a new future. Its error need not be retrieved: asyncio does not report it."""
+    """Return a new future. If nobody retrieves its error, asyncio does not report this."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     future.add_done_callback(lambda done: done.cancelled() or done.exception())  # callers need not wait for it
     return future

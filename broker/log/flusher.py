@@ -204,7 +204,7 @@ class Rounds(Protocol):
     """The interface of the journal that the flusher uses. It makes the flushes of many logs durable with one sync."""
 
     round_bytes: int
-    """The maximum cost of a round, in bytes."""
+    """The maximum size in bytes of a round, that is, of the flushes that one sync makes durable."""
 
     def is_open(self) -> bool:
         """Whether a round can be written now or, while one is being written, directly after it."""

@@ -65,10 +65,13 @@ MIN_FILE_BYTES: Final = 8 << 10
 """The minimum size of a journal file."""
 
 MAX_ROUND_BYTES: Final = 1 << 20
-"""The maximum size of one batch. A round that is larger is divided, or its logs sync their own files."""
+"""The maximum size in bytes of one batch, which has the flushes of one round.
+
+A round that is larger is divided, or its logs sync their own files.
+"""
 
 MAX_LOG_BYTES: Final = 64 << 10
-"""A log with at most this many unsynced bytes takes part in a round. More bytes are not worth writing twice."""
+"""A log with at most this many unsynced bytes is flushed to the journal. More bytes are not worth writing twice."""
 
 MOST_LOGS: Final = 512
 """The maximum number of logs with entries in a file; only the file's last round may exceed it. After a crash, the next
@@ -414,7 +417,7 @@ class Journal:
         self._create()
 
     def _settle_some(self) -> None:
-        """Begin to sync the files of some logs with entries in the oldest files that are full."""
+        """Begin to sync the files of some logs that have entries in the oldest full journal files."""
         for live in self._files:
             for _ in range(min(len(live.unsettled), _EXAMINED_AT_ONCE)):
                 if len(self._settling) >= _SETTLED_AT_ONCE:

@@ -45,7 +45,7 @@ from .removal import unlink_all
 logger = structlog.get_logger(__name__)
 
 _EMPTY: Final = -1
-"""A value in place of the mark of an empty segment. No entry has this mark."""
+"""The value that an empty segment has instead of a mark (`segment_mark`). No entry has this mark."""
 
 
 class JournalDamaged(Exception):

@@ -88,7 +88,7 @@ _JOURNAL_PART: Final = 64
 """A journal file takes at most 1/64 of the disk, or MIN_FILE_BYTES if that is more."""
 
 _LOOK: Final = 5
-"""The cost of a log in a round of compaction, in units of work. The cost of a compacted log's segments is added."""
+"""The cost of examining a log for compaction, in units of work. The cost of a compacted log's segments is added."""
 
 _RETAINED_PER_TURN: Final = 1
 """How many logs retention handles in one turn of the event loop; each may roll a segment, which creates files."""
@@ -869,7 +869,7 @@ class LogManager:
                 self._checkpointing = loop.create_task(run_in_slices(steps), name="log-checkpoint")
 
     def _checkpoint_in_steps(self) -> Steps[None]:
-        """Do the work of `_checkpoint`: look at all logs in slices; then, in one step, note what has changed."""
+        """Do the work of `_checkpoint`: look at all logs in slices; then, without a pause, begin the writes."""
         moved: list[TopicPartition] = []
         grown: list[PartitionLog] = []
         known = self._recovery_points

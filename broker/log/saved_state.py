@@ -17,7 +17,7 @@ from .segments import LogSegments
 from .snapshot_writer import SnapshotWriter
 
 _SAVED_PER_PRODUCER: Final = 4096
-"""Number of bytes, per known producer, that are appended between two saves. A save takes a microsecond per producer."""
+"""Each known producer increases the bytes between two saves by this number, because a save takes 1 µs per producer."""
 
 
 class SavedState:

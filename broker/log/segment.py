@@ -186,7 +186,7 @@ class LogSegment:
             self._aborted = None
 
     def finished(self, cache: IndexCache | None) -> None:
-        """Register the loaded indexes with `cache`. It may drop them, because the index files have been written."""
+        """Register the loaded indexes with `cache`, which may drop them, because the index files have been written."""
         self._written = _NOTHING_WRITTEN
         self.cache = cache
         if cache is not None and self.loaded_index_bytes:

@@ -37,7 +37,7 @@ Their state takes about 2 MB of memory, and more if the producers continue to wr
 """
 
 _LEAST_COUNTED: Final = 4_000
-"""The minimum number of producers that a snapshot counts as, so that many small snapshots reach the limit, too."""
+"""A snapshot of fewer producers counts as this many, so that many small snapshots reach the limit, too."""
 
 
 class _PendingSnapshot:

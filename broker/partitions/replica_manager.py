@@ -39,10 +39,10 @@ _FLUSHES_PER_TURN: Final = 500
 
 
 _LOOKED_UP_AT_ONCE: Final = 50
-"""How many partitions of a deleted topic are looked up before the next check whether the time slice has ended."""
+"""How many partitions of a deleted topic are looked up before the next check whether the slice of work has ended."""
 
 _CONFIGURED_AT_ONCE: Final = 50
-"""How many logs get new settings before the next check whether the time slice has ended."""
+"""How many logs get new settings before the next check whether the slice of work has ended."""
 
 
 class OffsetsOwner(Protocol):

@@ -188,7 +188,7 @@ class Lane(Enum):
     """Fetches the keys of tokens from other servers, which may take seconds."""
 
     LOGIN = "login"
-    """Verifies passwords against salted hashes, one at a time, because each takes milliseconds of a core."""
+    """Verifies passwords against salted hashes, one at a time, because each check takes milliseconds of CPU time."""
 
 
 class Threads(Protocol):

@@ -133,7 +133,7 @@ class _Lane:
         self._jobs, self._threads, self._unfinished = _Jobs(), 0, 0
 
     def settle(self, jobs: _Jobs, ended: _Ended, result: Any, error: BaseException | None) -> None:
-        """Record the end of a job, and call its `ended`."""
+        """Record the end of a job, and call `ended` with its result and error."""
         if jobs is self._jobs:
             self._unfinished -= 1
         ended(result, error)
