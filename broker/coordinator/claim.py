@@ -35,8 +35,8 @@ class Claim(NamedTuple):
     def fences(self, transactional_id: str, generation_id: int) -> bool:
         """Whether the claim refuses an offset commit with this transactional id and generation.
 
-        A claim refuses a commit that has another transactional id, and either no generation or a generation that is
-        older than the claim's.
+        It refuses every commit with another transactional id, unless the commit's generation is at least as new as the
+        claim's. A commit without a generation is always refused.
         """
         if transactional_id == self.transactional_id:
             return False
@@ -100,7 +100,7 @@ class ClaimedGroups(Protocol):
         """Return the claims that the replay found in the records of committed offsets, by group id and partition."""
 
     def is_outlived(self, group_id: str, claim: Claim) -> bool:
-        """Whether the group has become empty since the claim was made."""
+        """Whether the group has become empty since the claim was made. Such a claim no longer applies."""
 
     def emptied_ms(self, group_id: str) -> int:
         """Return the time when the group last became empty, in ms since the epoch.

@@ -24,8 +24,8 @@ class StateLoader:
         """Create a loader that has read nothing.
 
         `read` replays one partition, and makes its state ready to be served. It may be called again for a partition for
-        which it raised KafkaError. `event` names the log event for an unreadable partition, and `keys` says what the
-        partition contains.
+        which it raised KafkaError. `event` is the name of the log event for an unreadable partition, and `keys` is the
+        word for its keys in this event, such as "groups".
         """
         self.unreadable: dict[int, str] = {}
         self.read_later: set[int] = set()
@@ -37,8 +37,8 @@ class StateLoader:
     async def load(self, partition: int) -> bool:
         """Read one partition. Return whether its keys are served now.
 
-        There is no await between the end of `read` and the return. If reading fails repeatedly for the same reason, the
-        reason is logged only once.
+        There is no await between the end of `read` and the return, so no request uses the state before the caller
+        continues. If reading fails repeatedly for the same reason, the reason is logged only once.
         """
         try:
             await self._read(partition)

@@ -101,7 +101,8 @@ class GroupAssignments:
     def by_rank(self) -> list[str]:
         """Return the transactional ids, the one with the lowest rank first.
 
-        If assignments are removed in this order, every partition keeps its owner until that owner's turn.
+        If assignments are removed in this order, every partition keeps its owner until the owner's own
+        assignment is removed.
         """
         return sorted(self._held, key=self._rank)
 
@@ -199,16 +200,19 @@ class GroupAssignments:
         return holders
 
     def adopt(self, offsets: Mapping[TopicPartition, Claim]) -> None:
-        """Adopt, after the replay, the claims in committed offsets that are newer than all known claims."""
+        """Set `found` to the claims in committed offsets that are newer than all known claims. Called after the replay.
+
+        The known claims are those in the assignments and those that were dropped (`forgotten_generation`).
+        """
         known = max(self.recorded_generation, self.forgotten_generation)
         self.found = {partition: claim for partition, claim in offsets.items() if claim.generation_id > known}
 
     # ---- consequences of a change
 
     def spent(self, generation_id: int) -> list[str]:
-        """Return up to ten transactional ids whose assignments a new one with `generation_id` supersedes.
+        """Return up to ten transactional ids whose assignments can be removed when `generation_id` is recorded.
 
-        These are assignments without partitions whose generation is not newer than `generation_id`. Ten are enough,
+        These assignments have no partitions, and their generation is not newer than `generation_id`. Ten are enough,
         because every claim removes the returned assignments and adds at most one assignment.
         """
         without = self._without_partitions

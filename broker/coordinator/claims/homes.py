@@ -46,7 +46,7 @@ class TransactionHomes(Protocol):
     ) -> ProducerIdentity:
         """Initialise the producer of one transactional id as InitProducerId does, and return its new identity.
 
-        Raise KafkaError CONCURRENT_TRANSACTIONS at `deadline` (event loop time).
+        Raise KafkaError CONCURRENT_TRANSACTIONS if this is not complete at `deadline` (event loop time).
         """
 
     async def fence(self, transactional_id: str, *, cause: Caller, reason: str) -> None:
@@ -116,7 +116,7 @@ class LocalTransactionHomes:
     ) -> ProducerIdentity:
         """Initialise the producer of one transactional id as InitProducerId does, and return its new identity.
 
-        Raise KafkaError CONCURRENT_TRANSACTIONS at `deadline` (event loop time).
+        Raise KafkaError CONCURRENT_TRANSACTIONS if this is not complete at `deadline` (event loop time).
         """
         return await self._coordinator.init_producer_id(
             transactional_id, timeout_ms, expected, cause=cause, deadline=deadline

@@ -5,10 +5,10 @@ is the exclusive right of a producer to commit the group's offsets on a partitio
 A call
 
 1. is checked; a refused call changes nothing;
-2. claims the partitions: in one step, the claim is appended to the log and takes effect at the group coordinator. From
-   then on, no other producer with an older generation, or without a generation, can commit offsets on the partitions.
-   The same step determines the conflicting ids: every other transactional id of the group that holds any of the
-   partitions, or has pending offset commits on any of them;
+2. claims the partitions: the claim is appended to the log and takes effect at the group coordinator, without an await
+   in between. From then on, no other producer with an older generation, or without a generation, can commit offsets on
+   the partitions. At the same time, the conflicting ids are determined: every other transactional id of the group that
+   holds any of the partitions, or has pending offset commits on any of them;
 3. fences the conflicting ids when the claim is durable; each of them releases the lost partitions when its transaction
    is complete;
 4. initialises the caller's transactional id, and responds.
@@ -127,8 +127,8 @@ class GroupAwareInitialiser:
         """Claim the partitions for the caller. Return the caller's transactional id and new identity.
 
         Raise KafkaError INVALID_GROUP_ID, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, ILLEGAL_GENERATION,
-        CONCURRENT_TRANSACTIONS (not complete in time; retry), or an error code of InitProducerId or of either
-        coordinator.
+        CONCURRENT_TRANSACTIONS (not complete in time, or too many calls wait; retry), or an error code of
+        InitProducerId or of either coordinator.
         """
         deadline = asyncio.get_running_loop().time() + self._max_wait_s
         transactional_id = request.transactional_id
@@ -154,7 +154,8 @@ class GroupAwareInitialiser:
     async def unfence(self, group_id: str, by: Caller) -> None:
         """Drop all claims of a group for an operator. Return when the drop is durable.
 
-        Raise KafkaError CONCURRENT_TRANSACTIONS (not complete in time; retry), or an error code of either coordinator.
+        Raise KafkaError CONCURRENT_TRANSACTIONS (not complete in time, or too many calls wait; retry), or an error code
+        of either coordinator.
         """
         self.check_served(group_id)
         deadline = asyncio.get_running_loop().time() + self._max_wait_s
@@ -385,9 +386,9 @@ class GroupAwareInitialiser:
 
 
 def assigned_prefix(group_id: str) -> str:
-    """Return the prefix of assigned transactional ids: the group id, truncated so that a complete id is not too long.
+    """Return the prefix of the transactional ids that the coordinator assigns: the group id and `-group-aware-`.
 
-    An id must fit into a string of the protocol.
+    A very long group id is truncated, because the complete transactional id must fit into a string of the protocol.
     """
     return f"{group_id.encode()[:_LONGEST_PREFIX].decode(errors='ignore')}-group-aware-"
 

@@ -6,11 +6,12 @@ the claims.
 This module keeps the assignments, appends the records that change them, and replays these records. It never decides
 which producer may claim, and never fences a producer; `initialisation.py` does both.
 
-Every change is one batch in the group's state partition, and takes effect with its append. Memory therefore always
-equals the result of a replay, and no response may report a change before it is durable. A drop of very many claims is
-split into several changes, one after another. Of two claims of the same generation, the one with the later record wins.
-Therefore, when the record of a transactional id is rewritten, the records of the ids that later took partitions from it
-are rewritten after it, in their order.
+Every change is one batch in the group's state partition, and takes effect when the batch is appended, so that memory
+always equals the result of a replay. The batch may become durable only later, and no response may report a change that
+is not durable. A drop of very many claims is split into several changes, one after another.
+
+Of two claims of the same generation, the one with the later record wins. Therefore, when the record of a transactional
+id is rewritten, the records of the ids that later took partitions from it are rewritten after it, in their order.
 
 Invariants
 
@@ -45,7 +46,7 @@ FORGOTTEN: Final = ""
 _LATE_LOOK_S: Final = 0.05
 
 _DESCRIBED_AT_ONCE: Final = 50
-"""How many claims are described in one step."""
+"""How many claims are described before other tasks may run."""
 
 _DROPPED_AT_ONCE: Final = 200_000
 _RECORD_OVERHEAD: Final = 40
@@ -156,7 +157,7 @@ class GroupClaims:
     def _read_late(self, group_id: str) -> None:
         """Schedule the enforcement of a group's claims that were read after the broker's start.
 
-        The claims wait until their whole state partition has been read.
+        They are enforced when their whole state partition has been read.
         """
         self._late.add(group_id)
         if self._late_timer is None:
@@ -222,7 +223,7 @@ class GroupClaims:
     def owned(self, group_id: str) -> Steps[list[OwnedPartition]]:
         """Return, in steps, the claim on each partition of the group, sorted by partition, for operators.
 
-        Each claim is read in its own step, so the claims may be from different times.
+        Other tasks may run between two steps, so the claims may be from different times.
         """
         group = self._groups.get(group_id)
         if group is None:
@@ -334,9 +335,9 @@ class GroupClaims:
     ) -> asyncio.Future[None] | None:
         """Remove every assignment of the group. The cost depends on the number of producers, not of partitions.
 
-        `names` must be in the order of their ranks. Then each remaining partition keeps its owner if the broker is
-        killed between two batches, or if a later batch is refused. Only the last batch records the forgotten
-        generation, because the newest claims exist until then.
+        `names` must be in the order of their ranks. Then, if the broker is killed between two batches or a later batch
+        is refused, each remaining partition still has its owner. Only the last batch records the forgotten generation:
+        until then, the claims of this generation are still in the log.
         """
         gone = [group.forgotten_generation, *(held.generation_id for held in group.held.values())]
         gone += [claim.generation_id for claim in group.found.values()]
@@ -530,7 +531,7 @@ def _coordinator_error(error: KafkaError) -> KafkaError:
 
 
 def _as_coordinators(flush: asyncio.Future[None]) -> asyncio.Future[None]:
-    """Return a new future that resolves when `flush` does. A log's error becomes a coordinator error code."""
+    """Return a new future that resolves when `flush` does. If it fails, its KafkaError has a coordinator error code."""
     durable: asyncio.Future[None] = flush.get_loop().create_future()
 
     def flushed(done: asyncio.Future[None]) -> None:
