@@ -3,9 +3,14 @@
 A group never waits, appends to the log, answers requests or sets a timer; `rebalance.py` and `membership.py` do this.
 Callers pass the current time.
 
-Invariants: all members have the group's protocol type and share at least one protocol; a static instance id belongs to
-one member; the leader is a member; a member id is either pending or a member, never both; EMPTY has no members,
-COMPLETING_REBALANCE and STABLE have at least one; the generation never decreases.
+Invariants:
+
+* All members have the group's protocol type and share at least one protocol.
+* A static instance id belongs to one member.
+* The leader is a member.
+* A member id is either pending or a member, never both.
+* A group in state EMPTY has no members. A group in state COMPLETING_REBALANCE or STABLE has at least one.
+* The generation never decreases.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 MAX_SUBSCRIBED: Final = 100_000
 """The maximum number of topics in all subscriptions of a group. Beyond it, the subscriptions are not decoded.
 
-All subscriptions of a group are decoded in one turn of the event loop, the turn in which the generation begins.
+The limit is needed because all of them are decoded in one turn of the event loop, when a generation begins.
 """
 
 _COST_OF_SUBSCRIPTION: Final = 10
@@ -344,7 +349,9 @@ class ClassicGroup:
 
 
 def _subscribed(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """Return the topics of the subscriptions, or None if there are too many (`MAX_SUBSCRIBED`) or they are too large.
+    """Return the topics of the subscriptions.
+
+    Return None if there are too many topics (`MAX_SUBSCRIBED`), or if the subscriptions are too large in total.
 
     Most members of a group send the same subscription, which is decoded once. As in Kafka, only the fields of version
     0, with which every version begins, are read: kafkajs claims version 1, but omits its additional fields. Raise

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 _EXPIRED_AT_ONCE: Final = 200
-"""How many offsets are checked for expiry in one step."""
+"""How many offsets are checked for expiry before other tasks may run."""
 
 _UNITS_PER_GROUP: Final = 10
 _UNITS_PER_REMOVAL: Final = 5
@@ -72,7 +72,7 @@ class GroupCleanup:
     # ---- removal by request
 
     def prepare_deletion(self, group_id: str) -> Steps[PreparedDeletion]:
-        """Prepare, in steps, the batch that `delete_group` appends. This is for groups with very many offsets."""
+        """Prepare the batch that `delete_group` appends, in steps, because a group may have very many offsets."""
         yield from self._offsets.settle(group_id)
         prepared = PreparedDeletion(group_id, self._offsets)
         yield from prepared.prepare()
@@ -176,7 +176,7 @@ class GroupCleanup:
 
     @staticmethod
     def is_outlived(group: ClassicGroup | None, claim: Claim) -> bool:
-        """Whether the group has become empty since the claim was made."""
+        """Whether the group has become empty since the claim was made. Such a claim no longer applies."""
         return group is not None and 0 <= claim.made_ms < group.emptied_ms
 
     # ---- removal with the topic
@@ -192,7 +192,7 @@ class GroupCleanup:
         await run_in_slices(self.expiry())
 
     def expiry(self) -> Steps[None]:
-        """Do the work of `expire` in steps. Each step uses its group's state at the time of the step."""
+        """Do the work of `expire` in steps, between which the groups may change."""
         now_ms = self._settled_clock.now_ms()
         for group in list(self._membership.groups.values()):
             if self._is_deleted(group):

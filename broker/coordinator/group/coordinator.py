@@ -5,8 +5,8 @@ has one session timeout in which it must send a request to stay in its generatio
 NOT_COORDINATOR, so that clients look for the coordinator again. Everything runs on the event loop's thread.
 
 Every state change is a plain call: it checks, appends and takes effect without an await. A method that changes state
-returns its response immediately, and handlers wait for `settled` before they send it. An appended change stands even if
-the client disconnects.
+returns its response immediately, and handlers wait for `settled` before they send it. An appended change is not undone
+if the client disconnects.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class Committer(NamedTuple):
 class FetchedOffset(NamedTuple):
     """The result of an OffsetFetch for one partition.
 
-    `offset` is None if no offset was committed. `is_pending` says whether an open transaction has also committed an
-    offset on the partition.
+    `offset` is None if no offset was committed. `is_pending` says whether an open transaction contains an offset commit
+    for the partition.
     """
 
     partition: TopicPartition
@@ -118,7 +118,7 @@ class GroupCoordinator:
     ) -> None:
         """Create the coordinator.
 
-        `timers` end sessions only after the heartbeats waiting in the sockets have been executed.
+        `timers` end a session only after the heartbeats that have already arrived in the sockets have been executed.
 
         `group_aware` says whether the feature group.aware.transaction is enabled. If it is not, claims are neither
         checked nor written.
@@ -271,10 +271,10 @@ class GroupCoordinator:
         self._run_due()
 
     def _run_due(self) -> None:
-        """Run a portion of the timed actions that were due at the last wake-up.
+        """Run at most `_DUE_AT_ONCE` of the timed actions that were due at the last wake-up.
 
-        A deadline that has passed since then needs another wake-up, because a heartbeat that arrived before the
-        deadline may still be waiting in a socket.
+        Actions that have become due since then wait for the next wake-up. A heartbeat that arrived before their
+        deadline may still be in a socket, and is executed before that wake-up.
         """
         self._wake_up = None
         try:
@@ -642,7 +642,7 @@ class GroupCoordinator:
         return list(self._fetched(known, pending, partitions))
 
     def settle_offsets(self, group_id: str) -> Steps[None]:
-        """Settle the group's offsets in steps (`offsets.py`).
+        """Apply, in steps, the markers of ended transactions to the group's pending offsets.
 
         Afterwards `offset_snapshot` is fast, even after a large transaction.
         """
@@ -759,7 +759,7 @@ class GroupCoordinator:
         return {group_id: found for group_id in self._offsets.groups() if (found := self._claims_in_offsets(group_id))}
 
     def is_outlived(self, group_id: str, claim: Claim) -> bool:
-        """Whether the group has become empty since the claim was made."""
+        """Whether the group has become empty since the claim was made. Such a claim no longer applies."""
         return self._cleanup.is_outlived(self._membership.groups.get(group_id), claim)
 
     def emptied_ms(self, group_id: str) -> int:

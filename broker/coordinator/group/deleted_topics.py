@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 REMOVED_AT_ONCE: Final = 100
-"""How many offsets are removed in one step, with one batch of tombstones.
+"""How many offsets are removed with one batch of tombstones, before other tasks may run.
 
 If the broker has at most this many groups, and at most this many offsets and claims, a deletion examines and removes
 them without a pause.
@@ -36,7 +36,7 @@ _UNITS_PER_REMOVAL: Final = 5
 """The cost of removing an offset, in units of work (`steps.py`)."""
 
 _EXAMINED_AT_ONCE: Final = 200
-"""How many partitions are examined in one step."""
+"""How many partitions are examined before other tasks may run."""
 
 RemoveOffsets: TypeAlias = Callable[[str, Collection[TopicPartition], str], None]
 """A function that removes a group's offsets and claims on these partitions, for the given reason."""
@@ -123,7 +123,7 @@ class DeletedTopics:
         Pending offsets of a replaced topic (deleted, and created again under the same name) are dropped only from
         memory: a tombstone would also remove the offsets of the new topic. The next start of the broker finds the
         dropped offsets again, whether they are pending or committed then. For the same reason, a committed offset of a
-        replaced topic stays while a transaction has committed an offset of the new topic: it counts as absent
+        replaced topic is not removed while an offset of the new topic is pending. The old offset counts as absent
         (`is_replaced`), and the next start removes it.
         """
         self._drop_pending_of_replaced()

@@ -21,7 +21,7 @@ PROTOCOL_OVERHEAD: Final = 150
 """The memory in bytes of an offered protocol without its name and metadata."""
 
 PENDING_OVERHEAD: Final = 1_500
-"""The memory in bytes of a pending member id, including that of a group which may exist only because of this id."""
+"""The memory in bytes of a pending member id, and of its group, which may exist only because of this id."""
 
 PendingMember = tuple[str, str]
 """A (group id, member id) pair."""

@@ -92,7 +92,7 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
         return topic_id
 
     def copy(self) -> GroupOffsets:
-        """Return an independent copy of the offsets. Its `insertions` is 0."""
+        """Return an independent copy of the offsets. The copy counts its `insertions` from 0."""
         copy = GroupOffsets()
         copy._places, copy._partitions = self._places.copy(), self._partitions.copy()
         copy._numbers, copy._rests = self._numbers[:], self._rests.copy()

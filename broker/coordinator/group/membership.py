@@ -292,7 +292,7 @@ class GroupMembership:
         old_leader: str | None,
         request: Join,
     ) -> None:
-        """Keep the group stable, and answer the new member id's JoinGroup when the new id is durable."""
+        """Store the new id of a static member without a rebalance, and answer its JoinGroup when the id is durable."""
         generation_id = group.generation_id
 
         def stored(error: KafkaError | None) -> None:

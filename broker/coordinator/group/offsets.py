@@ -8,7 +8,6 @@ Invariants
 
 * A partition's offset comes from the newest record in the log that is either outside of a transaction or in a committed
   transaction. The newest record is the one with the highest `record_offset`, no matter when its transaction ended.
-  (Compaction may leave a marker far after its records.)
 * A transaction's offsets are pending from their append until its marker is appended to the same `__consumer_offsets`
   partition. An abort removes them.
 * A tombstone removes all offsets with a smaller record offset, including pending offsets.
@@ -40,7 +39,7 @@ MOVED_AT_ONCE: Final = 500
 """A marker moves its transaction's offsets immediately if there are at most this many. Moving one takes about 4 µs."""
 
 _SETTLED_AT_ONCE: Final = 50
-"""How many offsets are moved or dropped in one step."""
+"""How many offsets are moved or dropped before other tasks may run."""
 
 _UNITS_PER_OFFSET: Final = 5
 """The cost of moving or dropping an offset, in units of work (`steps.py`)."""
@@ -116,7 +115,7 @@ class OffsetStore:
         return self._pending_by_group.get(group_id, {}).keys()
 
     def pending(self, group_id: str) -> Collection[TopicPartition]:
-        """Return the partitions on which open transactions have committed offsets of the group."""
+        """Return the partitions for which open transactions contain offset commits of the group."""
         self._settle(group_id)
         return self._pending_by_group.get(group_id, {}).keys()
 
@@ -149,7 +148,7 @@ class OffsetStore:
         return sum(map(len, self._committed.values())) + self._unmoved
 
     def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether an open transaction has committed an offset on the partition."""
+        """Whether an open transaction contains an offset commit of the group for the partition."""
         self._settle_one(group_id, partition)
         return partition in self._pending_by_group.get(group_id, ())
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...metadata import Metadata
 
 COMMITS_AT_ONCE: Final = 25
-"""How many commits are prepared in one step."""
+"""How many commits are prepared before other tasks may run."""
 
 ENCODING_UNITS: Final = 20
 """The cost of encoding one offset, in units of work (`steps.py`)."""

@@ -19,7 +19,7 @@ from .offsets import OffsetStore
 from .records import group_key, offset_key
 
 TOMBSTONES_AT_ONCE: Final = 50
-"""How many tombstones are encoded in one step."""
+"""How many tombstones are encoded before other tasks may run."""
 
 TOMBSTONE_UNITS: Final = 5
 """The cost of encoding one tombstone, in units of work (`steps.py`)."""

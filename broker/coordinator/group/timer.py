@@ -16,7 +16,10 @@ from ...system.ports import Clock
 Action: TypeAlias = Callable[[], None]
 
 MOST_STALE: Final = 1000
-"""Stale entries are dropped when the heap holds more entries than this number plus twice the number of deadlines."""
+"""How many more entries than twice the number of deadlines the heap may hold.
+
+Beyond that, the entries of cancelled and changed deadlines are removed.
+"""
 
 
 class DeadlineTimer:
@@ -75,9 +78,9 @@ class DeadlineTimer:
         The caller must call this method again while `next_deadline` is in the past. Entries whose deadline is after
         `due_by`, in seconds of the monotonic clock, are left for later.
 
-        Entries of cancelled actions and entries whose deadline was extended count towards `most`, too: if many sessions
-        began together and are kept alive, their entries become due together. Actions that are scheduled meanwhile run
-        in the next call.
+        The entries of cancelled actions and of extended deadlines also count towards `most`, because very many of them
+        may become due together, for example if many sessions began together and are kept alive. Actions that are
+        scheduled meanwhile run in the next call.
 
         If any action failed, raise ExceptionGroup after all of them have run.
         """
