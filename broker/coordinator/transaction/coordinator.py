@@ -12,10 +12,15 @@ between decision and append, so requests for one transactional id never interlea
 arrives during a transition, or while the markers of a transaction are being written, waits (within limits) until the
 transition or the transaction is complete, and then decides again.
 
-Invariants: the records of a transaction that are in the logs are durable before it is committed, even if their producer
-did not wait for them; a decision to commit or abort is durable before any response and before any marker; there is one
-decision per transaction; COMPLETE_* follows only when every marker is durable; a request with a fenced epoch never
-succeeds. `decide → append` runs to completion even if the request that started it is cancelled.
+Invariants:
+
+* The records of a transaction that are in the logs are durable before it is committed, even if their producer did not
+  wait for them.
+* A decision to commit or abort is durable before any response and before any marker.
+* There is one decision per transaction.
+* COMPLETE_* follows only when every marker is durable.
+* A request with a fenced epoch never succeeds.
+* `decide → append` runs to completion even if the request that started it is cancelled.
 
 While EndTxn(commit) waits for records, the transaction accepts no batches. So no record can be added between the check
 that all records are durable and the decision, and a producer that keeps writing cannot delay the commit.
@@ -75,11 +80,13 @@ class TransactionCoordinator(TransactionCore):
     ) -> ProducerIdentity:
         """Handle an InitProducerId request: fence the id's previous producer and return the new producer's identity.
 
-        `expected` is the identity that the producer currently holds (KIP-360), or None for a new instance. An ongoing
-        transaction is aborted first. `deadline` (event loop time) limits the wait for an earlier transaction; by
-        default `transaction.pending.wait.max.ms` does. Raise KafkaError INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT,
-        PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (the transactional id is still busy at the deadline), or a coordinator
-        error code.
+        If `transactional_id` is None, return a new producer id with epoch 0. `expected` is the identity that the
+        producer currently holds (KIP-360), or None for a new instance. An ongoing transaction is aborted first.
+        `deadline` (event loop time) limits the wait for an earlier transaction; by default
+        `transaction.pending.wait.max.ms` does.
+
+        Raise KafkaError INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (the
+        transactional id is still busy at the deadline), or a coordinator error code.
         """
         if transactional_id is None:
             return ProducerIdentity(await self.producer_ids.next(), 0)
@@ -185,10 +192,12 @@ class TransactionCoordinator(TransactionCore):
 
         `written` are the partitions to which the producer says it has written. If it is None, every registered
         partition gets a marker. With `keeps_session` the written partitions stay registered for the producer's next
-        transaction. A commit needs durable records, but a producer that sends them with acks=1, or does not wait for
-        the responses, may send EndTxn before they are durable. Then the transaction is closed, so that it accepts no
-        further batch, and the result is Step.NEEDS_RECORDS. `closed` is passed when the records have become durable: it
-        is the value that `TransactionEntry.closed` had when the caller began to wait for them.
+        transaction.
+
+        A commit needs durable records, but a producer that sends them with acks=1, or does not wait for the responses,
+        may send EndTxn before they are durable. Then the transaction is closed, so that it accepts no further batch,
+        and the result is Step.NEEDS_RECORDS. When the records are durable, the caller calls again and passes as
+        `closed` the value that `TransactionEntry.closed` had when it began to wait for them.
 
         Return the producer's identity for its next transaction, and a future if the decision is not durable yet. The
         caller must await the future through `asyncio.shield` before it responds. Return a Step if the decision has to
@@ -244,11 +253,14 @@ class TransactionCoordinator(TransactionCore):
         """Handle an EndTxn request: commit or abort the ongoing transaction.
 
         Return the producer's identity for its next transaction when the decision is durable. The markers are written
-        later. `version` is TV_2 for request version 5 and above. The other parameters are those of `end_txn_now`. Raise
-        KafkaError INVALID_REQUEST (a partition in `written` is in neither the transaction nor the session; nothing has
-        changed), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, TRANSACTION_ABORTABLE (records may be
-        lost, so only an abort is possible), CONCURRENT_TRANSACTIONS (the transactional id is still busy after
-        `transaction.pending.wait.max.ms`), or a coordinator error code.
+        later. `version` is TV_2 for request version 5 and above. The other parameters are those of `end_txn_now`.
+
+        Raise KafkaError with a coordinator error code or with one of these codes:
+
+        * INVALID_REQUEST: a partition in `written` is in neither the transaction nor the session. Nothing has changed.
+        * INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or INVALID_TXN_STATE.
+        * TRANSACTION_ABORTABLE: records may be lost, so only an abort is possible.
+        * CONCURRENT_TRANSACTIONS: the transactional id is still busy after `transaction.pending.wait.max.ms`.
         """
         deadline = self.waits.deadline()
         new_producer_id: int | None = None

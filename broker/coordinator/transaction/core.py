@@ -58,7 +58,8 @@ class TransactionCore:
     ) -> None:
         """Create the parts of the coordinator.
 
-        `timers` look for timed-out transactions only after the requests waiting in the sockets have been executed.
+        `timers` start a scan for timed-out transactions only after the requests that have already arrived in the
+        sockets have been executed.
 
         `group_aware` says whether sessions (partitions that stay registered between transactions) are enabled. If they
         are not, sessions found on disk are ended.
@@ -177,8 +178,8 @@ class TransactionCore:
     async def until_settled(self, transactional_id: str, deadline: float, by: Caller) -> None:
         """Wait, on behalf of a client's request, until the transactional id's previous transaction is complete.
 
-        Raise KafkaError CONCURRENT_TRANSACTIONS at `deadline` (event loop time), or immediately if too many requests
-        wait already or the broker is stopping.
+        Raise KafkaError CONCURRENT_TRANSACTIONS if it is not complete at `deadline` (event loop time). Raise it
+        immediately if too many requests wait already or the broker is stopping.
         """
         await self.waits.until_settled(self.known(transactional_id), deadline, by)
 
@@ -205,7 +206,9 @@ class TransactionCore:
     def transition(
         self, entry: TransactionEntry, new: TransactionMetadata, reason: str, by: Caller
     ) -> asyncio.Future[None] | None:
-        """Append the value `new`. When it is durable, start what follows from it, even if the caller is cancelled.
+        """Append the value `new`. When it is durable, start the markers, timers and events that follow from it.
+
+        They are started even if the caller is cancelled.
 
         Return None if `new` is current when the call returns, else a shared future that resolves when `new` becomes
         current.

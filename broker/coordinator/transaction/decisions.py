@@ -147,10 +147,8 @@ def decide_fence(
     """Decide how to fence a transactional id's producer.
 
     An ongoing transaction is aborted. If a transaction is already being ended, the result is Step.WAIT, until its
-    markers are durable.
-
-    Return Step.NOTHING if the producer is fenced and no transaction is open. A repeated call never bumps the epoch
-    again.
+    markers are durable. If the producer is already fenced and no transaction is open, the result is Step.NOTHING, so
+    that a repeated call does not bump the epoch again.
     """
     if pending or metadata.state.is_prepare:
         return Step.WAIT
@@ -176,10 +174,10 @@ def decide_end(
 ) -> TransactionMetadata | Step:
     """Decide how a client's EndTxn request ends the transaction.
 
-    `version` is TV_2 from request version 5 on. Every EndTxn of these versions bumps the epoch. `written` is called
-    just before the decision is made, and returns the partitions that get a marker. It may raise KafkaError
-    INVALID_REQUEST. If `written` is None, every registered partition gets a marker. Raise KafkaError
-    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or INVALID_TXN_STATE if the request is refused.
+    `version` is TV_2 for request version 5 and above, in which every EndTxn bumps the epoch. `written` is called just
+    before the decision is made, and returns the partitions that get a marker. It may raise KafkaError INVALID_REQUEST.
+    If `written` is None, every registered partition gets a marker. Raise KafkaError INVALID_PRODUCER_ID_MAPPING,
+    PRODUCER_FENCED or INVALID_TXN_STATE if the request is refused.
     """
     if version.supports_epoch_bump:
         return _decide_end_v2(metadata, pending, identity, commit, version, new_producer_id, now_ms, written)
@@ -212,18 +210,18 @@ def _decide_end_v2(
 ) -> TransactionMetadata | Step:
     """Decide how an EndTxn request of KIP-890 ends the transaction.
 
-    The epoch distinguishes the end of this transaction from a retried end of the previous one. The table shows the
-    outcome when no transaction is open: first for a retry, which has the previous epoch, then for the current epoch.
-    "ends": an abort is decided. "nothing": success without a change. "fenced": PRODUCER_FENCED. "wrong":
-    INVALID_TXN_STATE.
+    The epoch distinguishes a retried EndTxn of the previous transaction, which has the previous epoch, from an EndTxn
+    of the current epoch. The table shows the outcome when no transaction is open:
 
-    =============== ===================== ====================
-    state           abort: retry/current  commit: retry/current
-    =============== ===================== ====================
-    EMPTY           fenced / ends         fenced / wrong
-    COMPLETE_ABORT  nothing / ends        wrong / wrong
-    COMPLETE_COMMIT wrong / ends          nothing / wrong
-    =============== ===================== ====================
+    =============== ================= ============== ================= =================
+    state           abort, retried    abort, current commit, retried   commit, current
+    =============== ================= ============== ================= =================
+    EMPTY           PRODUCER_FENCED   a new abort    PRODUCER_FENCED   INVALID_TXN_STATE
+    COMPLETE_ABORT  success           a new abort    INVALID_TXN_STATE INVALID_TXN_STATE
+    COMPLETE_COMMIT INVALID_TXN_STATE a new abort    success           INVALID_TXN_STATE
+    =============== ================= ============== ================= =================
+
+    "success" changes nothing. "a new abort" bumps the epoch.
     """
     if pending or _is_next_identity(metadata, identity):
         # Check this first: the producer may already use the producer id that becomes current when this transition
@@ -308,8 +306,10 @@ def _is_next_identity(metadata: TransactionMetadata, identity: ProducerIdentity)
 
 
 def _may_match(metadata: TransactionMetadata, expected: ProducerIdentity) -> bool:
-    """Whether `expected` may be the current identity, or the previous identity of a producer that has not received the
-    new one.
+    """Whether `expected` has the current producer id, or the replaced one.
+
+    A producer that has not received its new producer id still has the replaced one, whose epochs are exhausted. If the
+    transactional id has no epoch yet, any producer id is accepted.
     """
     return (
         metadata.producer_epoch == NO_PRODUCER_EPOCH

@@ -56,7 +56,10 @@ class TransactionEntry:
         return self.pending is None and not self.metadata.state.is_prepare
 
     def leave(self, closed: Closing) -> None:
-        """End the wait of an EndTxn(commit) that has not committed. After the last wait, batches are accepted again."""
+        """Record that an EndTxn(commit) no longer waits for records, although it has not committed.
+
+        `closed` is the period in which it waited. When no other EndTxn(commit) waits, batches are accepted again.
+        """
         closed.requests -= 1
         if not closed.requests:
             self.closed = None

@@ -77,7 +77,7 @@ class MarkerCoordinator(Protocol):
     async def until_settled(self, transactional_id: str, deadline: float, by: Caller) -> None:
         """Wait until the transactional id has no pending transition and no incomplete transaction.
 
-        Raise KafkaError CONCURRENT_TRANSACTIONS at the deadline (event loop time).
+        Raise KafkaError CONCURRENT_TRANSACTIONS if it still has one at `deadline` (event loop time).
         """
 
 

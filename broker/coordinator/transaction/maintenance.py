@@ -3,9 +3,10 @@
 When the broker starts, this module also completes and repairs transactions. It decides when the work is due. The
 coordinator makes the transitions, and the marker writer writes the markers.
 
-A repair that fails when the broker starts (because of a full disk or an unreadable state partition) is retried until it
-succeeds, so that no last stable offset is stuck until the next start. The markers to write are determined before
-clients can write. Until a marker is written, its producer cannot start a transaction in the marker's partition
+A repair writes the marker of a transaction that is open in a log, but neither open nor being ended in the coordinator's
+state. A repair that fails when the broker starts (because of a full disk or an unreadable state partition) is retried
+until it succeeds, so that no last stable offset is stuck until the next start. The markers to write are determined
+before clients can write. Until a marker is written, its producer cannot start a transaction in the marker's partition
 (`is_repairing`), because the marker would end the new transaction.
 """
 
@@ -89,8 +90,8 @@ class TransactionMaintenance:
         `transition` appends a value and, when the value is durable, starts what follows from it. It may raise
         KafkaError.
 
-        `backoff` returns a new series of pauses between attempts. If `sessions` is False, sessions found on disk are
-        ended.
+        `backoff` returns a new series of pauses between attempts. If `sessions` is False, the sessions (partitions that
+        stay registered between transactions) that are found on disk are ended.
         """
         self._state = state
         self._markers = markers
@@ -135,11 +136,13 @@ class TransactionMaintenance:
         return bool(self._repairs) and any((producer_id, partition) in self._repairs for partition in partitions)
 
     def abort_timed_out(self, now_ms: int) -> Steps[int | None]:
-        """Abort every transaction past its timeout and fence its producer. Return the next deadline in ms, or None.
+        """Abort every transaction past its timeout and fence its producer. Return the next deadline, or None.
 
-        A transaction with a pending transition is checked again after LOOK_AGAIN_MS. The same applies to a transaction
-        whose EndTxn(commit) waits for records or may soon be repeated, but this transaction is aborted COMMIT_WAIT_MS
-        after its timeout. An abort that could not be written is retried after a growing pause
+        The deadline is in ms since the epoch. It is None if no ongoing transaction is left.
+
+        A timed-out transaction with a pending transition is not aborted, but checked again after LOOK_AGAIN_MS. The
+        same applies while its EndTxn(commit) waits for records or may soon be repeated, but at most until
+        COMMIT_WAIT_MS after its timeout. An abort that could not be written is retried after a growing pause
         (`transaction.retry.backoff.ms`).
         """
         next_deadline: int | None = None
@@ -237,7 +240,7 @@ class TransactionMaintenance:
             self._fence(entry, HIGHER_EPOCH, before.last_update_timestamp_ms)
 
     def _take_up(self, entries: Iterable[TransactionEntry]) -> None:
-        """Process replayed entries: complete transactions in a PREPARE_* state. If sessions are disabled, end them."""
+        """Complete replayed transactions in a PREPARE_* state, and end replayed sessions if sessions are disabled."""
         for entry in list(entries):
             # a transaction that `_end_session` aborts is finished by its own transition
             decided = entry.metadata.state.is_prepare

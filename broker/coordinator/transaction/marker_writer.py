@@ -6,8 +6,8 @@ and after unexpected errors. Only then does COMPLETE_* follow, and only then can
 begin.
 
 A partition that is deleted meanwhile needs no marker. A partition that refuses the marker needs none if its log has no
-open transaction of the producer. If the log has one, it is not the transaction that is being completed: a power failure
-has lost its marker, or the coordinator's record of it. The open transaction is aborted.
+open transaction of the producer. If the log has one, that transaction is a different one, whose marker, or whose record
+in the coordinator's state, was lost in a power failure. It is aborted.
 
 A failure is logged when it first occurs, when it changes and when it is over, not at each attempt.
 
@@ -76,7 +76,7 @@ class TransactionMarkerWriter:
         self._afterwards: dict[str, Callable[[], None]] = {}
 
     def afterwards(self, entry: TransactionEntry, action: Callable[[], None]) -> None:
-        """Call `action` as soon as the transaction of `entry` is complete, with no await in between."""
+        """Let `action` be called when the transaction of `entry` is complete, before any other task runs."""
         assert entry.metadata.state.is_prepare
         self._afterwards[entry.metadata.transactional_id] = action
 
@@ -149,7 +149,7 @@ class TransactionMarkerWriter:
 
         NONE means that the producer has no open transaction in the log any more. An open transaction is either a later
         one, whose record the coordinator has lost, or an earlier one, whose marker the log has lost. Such losses follow
-        a power failure with durability=os. Such a transaction can no longer be committed.
+        a power failure with durability=os. The open transaction can no longer be committed, so it is aborted.
         """
         try:
             known = self._gateway.producer(partition, marker.producer_id)

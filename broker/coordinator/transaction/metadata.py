@@ -3,10 +3,13 @@
 Contains the values and the rules for changing them; never logs, waits, reads a clock or touches a file. A transition is
 prepared here, then appended to the log, and becomes current when it is durable (`TransactionStateManager`).
 
-Invariants, asserted by `_next`: a state is entered only from its valid previous states; a new producer id starts at
-epoch 0; the epoch of a producer id never decreases; the partitions that get a marker are those registered when the
-transaction ends, or a subset of them if the producer named the partitions that it wrote; the partitions of an ongoing
-transaction include the session's partitions.
+Invariants, asserted by `_next`:
+
+* A state is entered only from its valid previous states.
+* A new producer id starts at epoch 0, and the epoch of a producer id never decreases.
+* The partitions that get a marker are those registered when the transaction ends, or a subset of them if the producer
+  named the partitions that it wrote.
+* The partitions of an ongoing transaction include the session's partitions.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ _MATCHER_BYTES: Final = 8 << 20
 
 _BYTES_PER_INSTRUCTION: Final = 64
 _LEAST_BYTES: Final = 64 << 10
-"""The memory in which RE2 compiles any pattern of n instructions: _LEAST_BYTES + n * _BYTES_PER_INSTRUCTION."""
+"""RE2 compiles any pattern of n instructions in _LEAST_BYTES + n * _BYTES_PER_INSTRUCTION bytes of memory."""
 
 _STEPS_PER_UNIT: Final = 1000
 """RE2's speed: the product of instructions and characters that it processes in about a microsecond."""
@@ -41,7 +41,7 @@ class TransactionFilter:
     def select(
         self, known: Iterable[TransactionMetadata], now_ms: int, max_pattern_size: int
     ) -> Steps[list[TransactionMetadata]]:
-        """Return, in steps, the values of the transactional ids that match. The request does not limit their number.
+        """Return, in steps, the values of the transactional ids that match. There may be very many of them.
 
         The pattern is RE2 and must match the whole transactional id (KIP-1152). Raise KafkaError
         INVALID_REGULAR_EXPRESSION if the pattern is invalid or too large.
@@ -70,11 +70,11 @@ class TransactionFilter:
 def compile_pattern(pattern: str, max_size: int) -> Any:
     """Compile an RE2 pattern of at most `max_size` characters and `max_size` instructions.
 
-    The pattern is first compiled in little memory, so that RE2 gives up on a large one early.
+    The instructions are limited because RE2's time is proportional to instructions × characters, and a short pattern
+    may have very many of them: `((a{1,30}){1,30})` has 1,800. The pattern is first compiled in little memory, so that
+    RE2 gives up early if it is too large.
 
-    RE2's time is proportional to instructions × characters, and counted repetition multiplies instructions:
-    `((a{1,30}){1,30})` has 1,800 of them. Raise KafkaError INVALID_REGULAR_EXPRESSION if the pattern is invalid or too
-    large.
+    Raise KafkaError INVALID_REGULAR_EXPRESSION if the pattern is invalid or too large.
     """
     import re2  # type: ignore[import-untyped]  # imported here because few brokers need it
 
@@ -94,7 +94,7 @@ def compile_pattern(pattern: str, max_size: int) -> Any:
         shown = pattern if len(pattern) <= _SHOWN else f"{pattern[:_SHOWN]}..."
         raise KafkaError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"The transactional id pattern {shown!r} is invalid or too large: {error}"
-            f" (at most transactional.id.pattern.max.size = {max_size}).",
+            f"The transactional id pattern {shown!r} is invalid or too large: {error}. It may have at most"
+            f" transactional.id.pattern.max.size = {max_size} characters, and as many instructions.",
         ) from None
     return compiled

@@ -124,7 +124,7 @@ class PartitionRegistration:
     def _check_size(self, before: TransactionMetadata, after: TransactionMetadata) -> None:
         """Raise KafkaError POLICY_VIOLATION if the transaction grows beyond `transaction.max.partitions`.
 
-        Each value of a transaction is written with all its partitions, so the limit bounds the work for one request.
+        Each record of a transaction contains all of its partitions, so the limit bounds the work for one request.
         Producers abort the transaction when they receive this error. A transaction or session that began under a higher
         limit keeps its partitions.
         """
@@ -152,11 +152,15 @@ class PartitionRegistration:
         """Handle an AddPartitionsToTxn or AddOffsetsToTxn request: register partitions durably with the transaction.
 
         The caller must have checked that the partitions exist. `deadline` (event loop time) limits the wait for an
-        earlier transaction; by default `transaction.pending.wait.max.ms` does. Raise KafkaError INVALID_REQUEST,
-        INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (for TV_2, as in Kafka, INVALID_PRODUCER_EPOCH), POLICY_VIOLATION
-        (more partitions than `transaction.max.partitions`; nothing has changed), CONCURRENT_TRANSACTIONS (the
-        transactional id is still busy at the deadline, or a commit waits for the records of the transaction), or a
-        coordinator error code.
+        earlier transaction; by default `transaction.pending.wait.max.ms` does.
+
+        Raise KafkaError with a coordinator error code or with one of these codes:
+
+        * INVALID_REQUEST or INVALID_PRODUCER_ID_MAPPING.
+        * PRODUCER_FENCED, or INVALID_PRODUCER_EPOCH for TV_2, as in Kafka.
+        * POLICY_VIOLATION: more partitions than `transaction.max.partitions`. Nothing has changed.
+        * CONCURRENT_TRANSACTIONS: the transactional id is still busy at the deadline, or a commit waits for the records
+          of the transaction.
         """
         if deadline is None:
             deadline = self._core.waits.deadline()
@@ -191,10 +195,12 @@ class PartitionRegistration:
         """Return None if a batch for this partition may be appended now, before the next await.
 
         `registers` is true if the request registers the partition implicitly (Produce v12+, TxnOffsetCommit v5+). For
-        an older request, the partition must be registered already, or must belong to the session; the batch then opens
-        the session's next transaction. If the result is a future, the caller awaits it through `asyncio.shield` and
-        calls again. If it is Step.WAIT, the caller awaits `until_settled` and calls again. Raise KafkaError with the
-        code for the response if the batch is refused.
+        an older request, the partition must be registered already, or must belong to the session. In the latter case,
+        the batch opens the session's next transaction.
+
+        If the result is a future, the caller awaits it through `asyncio.shield` and calls again. If it is Step.WAIT,
+        the caller awaits `until_settled` and calls again. Raise KafkaError with the code for the response if the batch
+        is refused.
         """
         if self.verify(transactional_id, producer_id, producer_epoch, partition) is ErrorCode.NONE:
             return None
@@ -213,9 +219,9 @@ class PartitionRegistration:
         """Add partitions to the transaction, because batches for them have arrived.
 
         `registers` has the same meaning as in `admit_now`. The partitions of an older request must still be registered
-        or belong to the session. Otherwise, if the session has ended since the request was examined, batches of an
-        aborted transaction would begin a new one. Return and raise the same as `add_partitions_now`; raise KafkaError
-        also if the partitions of an older request are refused.
+        or belong to the session. The session may have ended since the request was examined, and batches of an aborted
+        transaction must not begin a new one. Return and raise the same as `add_partitions_now`; raise KafkaError also
+        if the partitions of an older request are refused.
         """
         version = TransactionVersion.TV_2
         if not registers:

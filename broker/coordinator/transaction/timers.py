@@ -3,9 +3,10 @@
 There is one timer for each scan; the coordinator performs the scans. Timed-out transactions must be aborted soon, so
 the timer of that scan is set to the earliest known deadline, and fires at least once per configured interval. However,
 a scan visits all ids, and a transaction's timeout may be as short as 1 ms. Therefore a scan runs in slices, and the
-next scan starts only after a pause of `_REST` times the duration of the previous one. Before a scan, the requests
-waiting in the sockets are executed, because one of them may end its transaction in time. A scan uses the time at which
-the sockets were read.
+next scan starts only after a pause of `_REST` times the duration of the previous one.
+
+Before a scan, the requests that have already arrived in the sockets are executed, because one of them may end its
+transaction in time. A transaction has timed out only if its deadline had passed before the sockets were read.
 """
 
 from __future__ import annotations
