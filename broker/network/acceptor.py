@@ -36,7 +36,7 @@ NO_CERTIFICATE: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 """The reason that OpenSSL reports if a client has not sent the required certificate."""
 
 _OF_THE_PEER: Final = (errno.ECONNABORTED, errno.EPROTO, errno.EINTR)
-"""Errors in accepting that mean only that the next waiting connection no longer exists."""
+"""Errors of `accept` after which it is called again at once, usually because the peer has closed its connection."""
 
 
 class Acceptor:
@@ -131,11 +131,10 @@ class Acceptor:
     def _begin(
         self, work: Coroutine[Any, Any, None], peer: socket.socket, counted: str | None, made: list[Connection]
     ) -> None:
-        """Start `work`, which serves the connection of `peer` and adds its protocol object to `made`.
+        """Start `work`, which makes a connection of the accepted socket `peer`, and adds its protocol object to `made`.
 
-        Once the connection is registered, the listener is responsible for closing it. If `work` ends earlier, the
-        connection is closed here. `counted` is the host towards whose limits the connection counts, or None if the
-        connection is not counted here.
+        Once the connection is registered with the listener, the listener closes it. If `work` ends before, `peer` is
+        closed here, and no longer counts towards the limits of the host `counted` (None: it was not counted).
         """
 
         def ended(task: asyncio.Task[None]) -> None:  # also runs if `work` is cancelled before it begins
@@ -192,7 +191,7 @@ class Acceptor:
                 await first_message(peer)
                 await self._limits.tls.steps.turn(network)
         except TimeoutError:
-            raise TimeoutError("it has not begun within connection.authentication.timeout.ms") from None
+            raise TimeoutError("the handshake has not begun within connection.authentication.timeout.ms") from None
 
     async def _refuse(self, host: str, wait_s: float) -> None:
         """Close a connection after a delay, because its address has used up `connection_creation_rate` (KIP-612)."""

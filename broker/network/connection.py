@@ -7,11 +7,15 @@ A connection owns both directions of its socket. The dispatcher decides what a r
   executed meanwhile.
 * A handler that runs as a coroutine parks the connection: no later request is executed, and the receive buffer is
   pinned, so that the bytes of the frame stay in place.
-* The connection executes no further request in four cases: while the peer does not read its responses, while more than
-  `connection.write.buffer.bytes` of responses wait behind one that is not ready, while
-  `connection.max.inflight.requests` responses are outstanding, and while the client waits for its quota. The socket is
-  then read only until the existing buffer is full, so that the broker notices a close, and TCP's flow control stops the
-  peer from sending more.
+* The connection executes no further request in four cases:
+
+  * The peer does not read its responses.
+  * More than `connection.write.buffer.bytes` of responses wait behind one that is not ready.
+  * `connection.max.inflight.requests` responses are outstanding.
+  * The client waits for its quota.
+
+  The socket is then read only until the existing buffer is full, so that the broker notices a close, and TCP's flow
+  control stops the peer from sending more.
 * A connection does a limited amount of work in one turn of the event loop (`turns.py`), so that the other connections
   get their turns. Until its client has logged in, it also waits for a turn among the clients that log in.
 """
@@ -50,7 +54,7 @@ UNKNOWN_HOST: Final = "unknown"
 """The host of a peer that reset its connection before the broker accepted it. The system has forgotten the address."""
 
 LEAST_READ: Final = 16 * 1024
-"""The minimum number of bytes that a connection may read at once, even if it has no work left in its turn."""
+"""The minimum number of bytes that a connection may read at once, even if it may do no more work in its turn."""
 
 
 class ConnectionOwner(Protocol):
@@ -438,10 +442,11 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def progress(self) -> tuple[bool, float]:
-        """Whether requests that have arrived may still have to be executed, and the time of the last activity.
+        """Whether requests that have arrived may still have to be executed; and the time of the last activity.
 
-        Such a request has acks=0, or it waits for a turn, for memory or for a quota. A request that only has to be
-        answered does not count, because its client is gone.
+        The time is an event loop time. `tls_records.RecordLimit` uses both after the peer has closed the connection. A
+        request counts if it has acks=0, or if it waits for a turn, for memory or for a quota. A request that only has
+        to be answered does not count, because its client is gone.
         """
         is_behind = self._yielding or self._waiting_for_memory or self._is_silent or self._has_muted_bytes
         return is_behind and not self._draining, self.last_active
@@ -869,10 +874,10 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _waiting_in(transport: asyncio.WriteTransport) -> int:
-    """Return the number of bytes in one transport. A TLS connection has two, each of which counts only its own bytes.
+    """Return the number of unsent bytes in one of the two transports of a TLS connection.
 
-    After the peer has closed its side, a TLS transport can no longer send its bytes, but it keeps them until the
-    connection is closed.
+    Each transport counts only its own bytes. After the peer has closed its side, a TLS transport can no longer send its
+    bytes, but it keeps them until the connection is closed.
     """
     try:
         return transport.get_write_buffer_size()

@@ -218,11 +218,12 @@ async def shake_hands(
     """Complete the handshake of an accepted connection; return its TLS transport, which uses the protocol from `make`.
 
     `make` is called with the transport of the socket, which sends and receives the encrypted bytes. It returns the
-    protocol object of the connection. The caller has already waited for one of the turns in `turns.steps`, because a
-    TLS connection takes memory. Each TLS record of the handshake waits for a further turn of `network`. `progress`
-    delays the end of the connection (`RecordLimit`). Raises OSError (ssl.SSLError is a subclass) if the handshake fails
-    or does not end within `timeout_s` seconds. If it fails, the peer gets the reason first. The caller must then close
-    `peer`.
+    protocol object of the connection. Each TLS record of the handshake waits for a turn of `network` in `turns.steps`.
+    The caller must have waited for a turn before this call, because a TLS connection takes memory. `progress` is passed
+    on to `RecordLimit`.
+
+    Raises OSError (ssl.SSLError is a subclass) if the handshake fails or does not end within `timeout_s` seconds. The
+    caller must then close `peer`. Before an ssl.SSLError is raised, the peer gets the reason in an alert.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None

@@ -135,7 +135,9 @@ class Listener:
             sock = self._listening.dup()  # keeps the connections that wait to be accepted
         except OSError as error:  # there is no descriptor left
             self.log.warning(
-                "connection_rate_not_limited", error=str(error), remedy="none: the broker tries again every second"
+                "connection_rate_not_limited",
+                error=str(error),
+                remedy="no action is needed: the broker tries again every second",
             )
             loop.call_later(PAUSE_S, self.limits_changed)
             return

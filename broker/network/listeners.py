@@ -134,7 +134,10 @@ class Listeners:
         return self._open[name]
 
     def endpoint(self, connection: ConnectionInfo | None) -> tuple[str, int]:
-        """Return the (host, port) for the client of `connection`; for None, those of the first listener."""
+        """Return the (host, port) to which the client of `connection` should connect.
+
+        Without a connection, return those of the first listener.
+        """
         name = self.first.name if connection is None else connection.listener
         row, port = self._rows[name], self._open[name].port
         if row.advertised is not None:

@@ -21,24 +21,31 @@ PORTION: Final = 64 * 1024
 """The maximum number of bytes that are passed to a TLS protocol at once."""
 
 SPARE: Final = 4 * 1024
-"""The size in bytes of a read while records are held; the TLS protocol may have resumed reading by itself.
+"""The size in bytes of a read while records are held.
 
-Before it resumes reading, the TLS protocol passes on more bytes than this, so the held bytes do not grow.
+The transport is then paused, but the TLS protocol may resume it. Before it does so, it passes more bytes than this to
+the connection, so the held bytes do not accumulate.
 """
 
 
 LOOK_S: Final = 0.005
-"""Seconds between the first two checks of whether a connection still executes what its peer sent before the end."""
+"""Seconds between the first two checks of whether a connection, closed by its peer, still has to execute requests."""
 
 LONGEST_LOOK_S: Final = 1.0
-"""The maximum seconds between two checks. The time doubles up to this, because a wait for a quota may be long."""
+"""The maximum seconds between two checks.
+
+The time between checks doubles up to this value, because a wait for a quota may be long.
+"""
 
 Progress: TypeAlias = Callable[[], tuple[bool, float]]
-"""Returns whether requests that have arrived may still have to be executed, and the time of the last activity."""
+"""A function that returns whether requests that have arrived may still have to be executed.
+
+It also returns the event loop time of the connection's last activity.
+"""
 
 
 class RecordCount:
-    """Finds the records in a stream of bytes that arrives in pieces."""
+    """A counter of the TLS records in a stream of bytes that arrives in pieces."""
 
     __slots__ = ("_header", "_rest")
 

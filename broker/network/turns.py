@@ -190,7 +190,7 @@ class RecordTurns(_Queue):
         return 0 if self._waiting else self._left
 
     def decrypted(self, records: int) -> None:
-        """Count decrypted records. A new round, which resets the count, begins only after half of the limit is used."""
+        """Count decrypted records. When half of the limit is used, schedule a new round, which resets the count."""
         self._left -= records
         if self._left <= RECORDS_PER_ROUND // 2:
             self._run_next()
