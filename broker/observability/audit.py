@@ -1,10 +1,11 @@
 """Record what clients did: the operations that they were allowed or denied, and their logins.
 
 Each record is a log line, in the broker's log or in a file of its own. It says who did what, from which address, on
-which resource, and which rule decided. Records are limited for each client and each kind of record separately, so that
-neither a noisy client nor allowed operations suppress the denials of others. The next line of the same client and kind
-states how many records were suppressed. If no such line follows, a line for all clients states the number within
-`NOTICE_S` seconds.
+which resource, and which rule decided.
+
+The rate of lines is limited for each client and each kind of record separately. So a noisy client suppresses no records
+of other clients, and allowed operations suppress no denials. The next line of the same client and kind states how many
+records were suppressed. If no such line follows, a line for all clients states the number within `NOTICE_S` seconds.
 """
 
 from __future__ import annotations

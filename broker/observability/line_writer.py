@@ -56,7 +56,7 @@ class LineWriter:
         self._lines.put(data)
 
     def remind(self) -> None:
-        """Request the notices about lost lines. They are written when no line has arrived for `QUIET_S` seconds."""
+        """Request the notices (`Notices`). They are written when no line has arrived for `QUIET_S` seconds."""
         with self._lock:
             if self._reminded or not self._started():
                 return

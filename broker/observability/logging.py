@@ -28,7 +28,7 @@ MAX_VALUE: Final = 4096
 MAX_TRACEBACK: Final = 16_384
 MAX_LINE: Final = 32_768
 BURST_S: Final = 10
-"""After this many seconds without lines, an event may write as many lines at once as these seconds allow."""
+"""An event that has written no line for this many seconds may write all lines that its rate allows for them at once."""
 MAX_EVENTS: Final = 1000
 STANDARD_ERROR: Final = 2
 

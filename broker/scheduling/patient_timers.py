@@ -20,19 +20,19 @@ from typing import Any, Final, TypeVar
 TimeT = TypeVar("TimeT")
 
 LATE_S: Final = 0.05
-"""If a timer fires more than this many seconds late, the process was held up."""
+"""A timer that fires more than this many seconds after it was due is late."""
 
 AFTER_DELAY_S: Final = 0.1
-"""Seconds for which the timers wait if one of them fires late."""
+"""Seconds for which the timers wait if one of them is late."""
 
 STANDSTILL_S: Final = 1.0
-"""If a timer fires more than this many seconds late, the process stood still. This is logged."""
+"""If a timer is more than this many seconds late, the process did not run for a while. This standstill is logged."""
 
 AFTER_STANDSTILL_S: Final = 0.5
 """Seconds for which the timers wait after a standstill."""
 
 MOST_WAITS: Final = 3
-"""How many times a timer waits at most. Otherwise it would never fire in a process that often stands still.
+"""The maximum number of waits of a timer. Without it, a timer would never fire if the process often stands still.
 
 Waits of at most LATE_S do not count. They are the remainders of earlier waits, because event loops run timers slightly
 early.
@@ -56,10 +56,10 @@ class PatientTimers:
         return PatientTimer(self, at, read_clock, action)
 
     def _wait_s(self, due: float, now: float) -> float:
-        """Return the seconds that a timer that was due at `due` must still wait.
+        """Return how many seconds a timer that was due at `due` must still wait; 0 if it need not wait.
 
-        Even if the event loop is slow, a timer waits only once. It waits again only after another standstill, and at
-        most MOST_WAITS times.
+        A timer waits once if it is late. After that, it waits again only if it is more than STANDSTILL_S late again, so
+        that it also fires in a slow event loop.
         """
         if now < self._read_at:
             return self._read_at - now

@@ -1,7 +1,8 @@
 """Divide long work into slices, so that the event loop runs other tasks in between.
 
-The size of a slice is a number of items and never a time: the same input takes the same number of turns in every run,
-and the simulation relies on that. The caller should choose a size for which one slice takes at most a millisecond.
+The size of a slice is a number of items and never a time. The same input therefore takes the same number of turns in
+every run, which tests in simulated time rely on. The caller should choose a size for which one slice takes at most a
+millisecond.
 """
 
 from __future__ import annotations

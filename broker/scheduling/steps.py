@@ -13,8 +13,10 @@ about a microsecond, or one row of a response. The generator returns its result:
 If steps need a result that is not available yet, they wait for its future: `piece = yield from waited(future)`.
 
 The caller that runs the steps decides where other work runs in between. The same code therefore runs like a plain call
-for a small request, and yields to the event loop for a large one. Slices are measured in units of work and never in
-time, because the simulation relies on that. The broker's state may change between two slices.
+for a small request, and yields to the event loop for a large one. The broker's state may change between two slices.
+
+Slices are measured in units of work and never in time, so that tests in simulated time divide the work in the same way
+in every run.
 """
 
 from __future__ import annotations
