@@ -62,7 +62,7 @@ class ClaimKeeper(Protocol):
         """
 
     def restore(self, group_id: str, in_offsets: Mapping[TopicPartition, Claim]) -> None:
-        """Enforce the claims of a group whose records were read after the broker's start.
+        """Enforce the claims of a group whose offsets became readable only after the broker's start.
 
         `in_offsets` are the claims that the group's committed offsets contain. Claims that are no longer valid are
         dropped.

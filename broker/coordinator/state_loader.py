@@ -1,7 +1,8 @@
 """Reads the partitions of a coordinator's state log, and remembers which of them could not be read.
 
-The keys of an unreadable partition are not served. If reading a partition failed because of a disk error, or because no
-file descriptor was free, the partition is read again later. A partition with malformed records is not read again.
+Requests for the groups or transactional ids in an unreadable partition are refused. If reading a partition failed
+because of a disk error, or because no file descriptor was free, the partition is read again later. A partition with
+malformed records is not read again.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class StateLoader:
         self._keys = keys
 
     async def load(self, partition: int) -> bool:
-        """Read one partition. Return whether its keys are served now.
+        """Read one partition. Return whether it could be read.
 
         There is no await between the end of `read` and the return, so no request uses the state before the caller
         continues. If reading fails repeatedly for the same reason, the reason is logged only once.

@@ -161,7 +161,7 @@ class Acceptor:
             await asyncio.sleep(wait_s)
 
     def take_back(self) -> None:
-        """Stop counting the last accepted connection in the rates, because it exceeds the limit of its address."""
+        """Stop counting the last accepted connection towards the rates, because it exceeds the limit of its address."""
         now = self._loop.time()
         for rate in self._rates:
             rate.take_back(now)

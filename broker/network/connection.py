@@ -301,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
         self._listener.audit.login_refused(mechanism, why, self.peer_host, self.listener)
 
     def _take_login_message(self, login: Login, message: bytes) -> None:
-        """Pass on a SASL message, which has no request header, and send the answer, which has no header either."""
+        """Let `login` answer a SASL message. Neither the message nor the answer has a header."""
         from ..security.login import LoginRefused  # imported only for listeners with SASL
 
         self._parked = True

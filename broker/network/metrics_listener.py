@@ -198,7 +198,10 @@ class MetricsListener:
         return answer[: len(answer) - len(body)] if method == b"HEAD" else answer
 
     async def _admits(self, fields: list[bytes], host: str) -> bool:
-        """Return whether a request with these header fields is admitted; raise OSError or ValueError for a bad file."""
+        """Return whether a request with these header fields is admitted.
+
+        Raises OSError or ValueError if a file with credentials cannot be used.
+        """
         if self._access is None:
             return True
         authorization = _authorization(fields)

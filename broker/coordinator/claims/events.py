@@ -86,7 +86,7 @@ class GroupEvents:
     def unreadable(self, group_id: str, why: str) -> None:
         """Record that a claim of the group cannot be decoded."""
         self._logger.error(
-            "claims_unreadable", group=group_id, why=why, remedy="start the broker release that wrote the record"
+            "claims_unreadable", group=group_id, why=why, remedy="use the broker release that wrote the record"
         )
 
     def fight(self, group_id: str, generation_id: int, claimant: str, rival: str, by: Caller) -> None:

@@ -140,7 +140,7 @@ class GroupClaims:
             self._settle(group_id)
 
     def restore(self, group_id: str, in_offsets: Mapping[TopicPartition, Claim]) -> None:
-        """Enforce the claims of a group whose records were read after the broker's start.
+        """Enforce the claims of a group whose offsets became readable only after the broker's start.
 
         `in_offsets` are the claims that the group's committed offsets contain. Claims that are no longer valid are
         dropped.
@@ -389,12 +389,14 @@ class GroupClaims:
         forget: bool = False,
         claims: bool = False,
     ) -> asyncio.Future[None] | None:
-        """Append and apply one batch that changes assignments (None removes one) and removes claims in `group.found`.
+        """Append and apply one batch that changes assignments. None removes an assignment.
 
-        Committed offsets may contain the removed claims, too. If the removed claims have a newer generation than all
-        remaining claims, that generation is remembered, unless the group itself is being deleted (`forget`). `claims`
-        is true if a transactional id gets partitions. The append may then be refused because the record is too large or
-        the disk is full. A change that only releases partitions must not be refused for these reasons.
+        The claims in `group.found` on the partitions `found` are removed. Committed offsets may contain the removed
+        claims, too. So if they have a newer generation than all remaining claims, that generation is remembered, unless
+        the group itself is being deleted (`forget`).
+
+        `claims` is true if a transactional id gets partitions. The append may then be refused because the record is too
+        large or the disk is full. A change that only releases partitions must not be refused for these reasons.
         """
         changes = group.with_overtaken(changes)
         gone = [group.forgotten_generation]

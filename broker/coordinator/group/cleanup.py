@@ -97,7 +97,7 @@ class GroupCleanup:
         self._logger.info("group_deleted", group=group.group_id)
 
     def forget_if_unused(self, group: ClassicGroup) -> None:
-        """Remove a group that has no records in the log, and no data in memory besides its id."""
+        """Remove the group if it has no records in the log, and no data in memory besides its id."""
         group_id = group.group_id
         used = (
             not group.was_never_stored
@@ -165,7 +165,7 @@ class GroupCleanup:
             self._logger.warning("claims_not_dropped", group=group.group_id, error=str(error))
 
     def is_in_force(self, group_id: str, claim: Claim) -> bool:
-        """Whether a claim still applies. It does not if it must be dropped, even if the drop could not be written."""
+        """Whether a claim still applies. A claim that must be dropped does not, even while the drop is not written."""
         group = self._membership.groups.get(group_id)
         return not (self.is_outlived(group, claim) or (group is not None and group.members and self._is_anew(group)))
 

@@ -361,7 +361,7 @@ class GroupLog:
             why = f"{GROUP_METADATA_TOPIC}-{partition}, offset {offset}: {error}"
             self.unreadable_groups[group_id] = why
             self._logger.error(
-                "group_unreadable", group=group_id, why=why, remedy="start the broker release that wrote the record"
+                "group_unreadable", group=group_id, why=why, remedy="use the broker release that wrote the record"
             )
 
 

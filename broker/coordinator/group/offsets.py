@@ -96,7 +96,7 @@ class OffsetStore:
         return NO_UUID if offsets is None else offsets.topic_id(partition)
 
     def may_have_any(self, group_id: str) -> bool:
-        """Whether the group has a committed or a pending offset, without settling the group.
+        """Whether the group has a committed or a pending offset, without settling the group (`settle`).
 
         If its only offsets were aborted, the result may be True until the group is settled.
         """
@@ -105,13 +105,13 @@ class OffsetStore:
     def moved(self, group_id: str) -> GroupOffsets | None:
         """Return the object that holds a group's committed offsets, or None if the group has none.
 
-        Until the group is settled, the object may lack offsets of committed transactions. Callers must not change the
-        object.
+        Until the group is settled (`settle`), the object may lack offsets of committed transactions. Callers must not
+        change the object.
         """
         return self._committed.get(group_id)
 
     def unmoved(self, group_id: str) -> Collection[TopicPartition]:
-        """Return the partitions with offsets that are pending or not settled yet."""
+        """Return the partitions with offsets that are pending or not settled yet (`settle`)."""
         return self._pending_by_group.get(group_id, {}).keys()
 
     def pending(self, group_id: str) -> Collection[TopicPartition]:
@@ -136,12 +136,12 @@ class OffsetStore:
     def groups(self) -> list[str]:
         """Return the ids of the groups with committed or pending offsets.
 
-        A group whose only offsets were aborted may be among them until it is settled.
+        A group whose only offsets were aborted may be among them until it is settled (`settle`).
         """
         return [*self._committed, *(group_id for group_id in self._pending_by_group if group_id not in self._committed)]
 
     def count(self) -> int:
-        """Return the number of offsets. Those of an ended transaction may be counted twice until they are settled.
+        """Return the number of offsets. Those of an ended transaction may count twice until `settle` is called.
 
         The cost grows with the number of groups.
         """
@@ -159,7 +159,7 @@ class OffsetStore:
         return frozenset() if pending is None else frozenset(producer for _, producer in pending.get(partition, ()))
 
     def known(self, group_id: str) -> list[TopicPartition]:
-        """Return the partitions on which the group has a committed or a pending offset, without settling the group.
+        """Return the partitions on which the group has a committed or a pending offset, without calling `settle`.
 
         A partition with both occurs twice. A partition whose only offset was aborted may be among them. The cost
         is about 10 ns per partition.

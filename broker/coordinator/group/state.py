@@ -12,9 +12,11 @@ from typing import Final
 class GroupState(Enum):
     """The state of a group; the value is the name that DescribeGroups and ListGroups return.
 
-    EMPTY: no members; the group may still have offsets. PREPARING_REBALANCE: members must join. COMPLETING_REBALANCE:
-    the members of the new generation are known, but their assignment is not. STABLE: members and assignment are known.
-    DEAD: the group was deleted; code that still has the object must look the group up again.
+    * EMPTY: the group has no members, but may still have offsets.
+    * PREPARING_REBALANCE: members must join.
+    * COMPLETING_REBALANCE: the members of the new generation are known, but their assignment is not.
+    * STABLE: members and assignment are known.
+    * DEAD: the group was deleted. Code that still has the object must look the group up again.
     """
 
     EMPTY = "Empty"

@@ -1,4 +1,4 @@
-"""When the broker starts, compares the open transactions in partition logs with the coordinator's state.
+"""Compares the open transactions in partition logs with the coordinator's state when the broker starts.
 
 The comparison is a pure function; the coordinator writes the markers that it returns. Afterwards every open transaction
 in a log is either the ongoing transaction of a known transactional id or is being ended, so that no last stable offset

@@ -242,7 +242,7 @@ class TransactionStateManager:
         self._loaded = True
 
     async def load_partition(self, partition: int) -> bool:
-        """Replay one state partition. Return whether its transactional ids are served now.
+        """Replay one state partition. Return whether it could be read.
 
         May be called again for a partition that was `unreadable`.
         """
@@ -273,7 +273,7 @@ class TransactionStateManager:
         self._logger.info("transaction_state_loaded", partition=partition, ids=len(entries), unknown_records=foreign)
 
     def check_readable(self, key: str) -> None:
-        """Raise KafkaError like `get` if the state partition of `key` (a transactional or group id) is not served."""
+        """Raise KafkaError like `get` if the state partition of `key` (a transactional or group id) is not readable."""
         self.check_loaded()
         if self.unreadable:
             reason = self.unreadable.get(self._state_log.partition_for(key))
