@@ -133,7 +133,7 @@ class Acceptor:
     ) -> None:
         """Start `work`, which makes a connection of the accepted socket `peer`, and adds its protocol object to `made`.
 
-        Once the connection is registered with the listener, the listener closes it. If `work` ends before, `peer` is
+        Once the connection is registered with the listener, the listener closes it. If `work` ends earlier, `peer` is
         closed here, and no longer counts towards the limits of the host `counted` (None: it was not counted).
         """
 

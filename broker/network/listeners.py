@@ -40,7 +40,7 @@ class ListenError(RuntimeError):
 
 
 class Listeners:
-    """The broker's listeners, in the order of the setting `listeners`; the first one is the broker's own address."""
+    """The broker's listeners, in the order of the setting `listeners`."""
 
     def __init__(
         self,

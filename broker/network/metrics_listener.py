@@ -35,7 +35,7 @@ MAX_HEAD_BYTES: Final = 8192
 REQUEST_TIMEOUT_S: Final = 10.0
 MAX_CONNECTIONS: Final = 16
 BACKLOG: Final = 100
-"""Connections that may wait to be accepted."""
+"""The maximum number of connections that wait to be accepted."""
 
 _USERS: Final = "metrics.users.location"
 _TOKENS: Final = "metrics.bearer.token.location"

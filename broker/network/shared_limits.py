@@ -63,7 +63,7 @@ class SharedLimits:
         return None
 
     def rates(self, listener: str) -> list[ConnectionRate]:
-        """Return the rates at which a listener accepts connections: the broker's and its own. Most have no limit."""
+        """Return the rates that limit a listener's new connections: the broker's and its own. Most have no limit."""
         own = self._config.of_listener(listener).own.get("max.connection.creation.rate", INT32_MAX)
         return [self._rate, self._new_rate(own)]
 
