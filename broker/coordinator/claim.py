@@ -35,8 +35,8 @@ class Claim(NamedTuple):
     def fences(self, transactional_id: str, generation_id: int) -> bool:
         """Whether the claim refuses an offset commit with this transactional id and generation.
 
-        It refuses every commit with another transactional id, unless the commit's generation is at least as new as the
-        claim's. A commit without a generation is always refused.
+        It refuses every commit with another transactional id, unless the commit has a generation that is at least as
+        new as the claim's.
         """
         if transactional_id == self.transactional_id:
             return False

@@ -392,8 +392,8 @@ class GroupClaims:
         """Append and apply one batch that changes assignments. None removes an assignment.
 
         The claims in `group.found` on the partitions `found` are removed. Committed offsets may contain the removed
-        claims, too. So if they have a newer generation than all remaining claims, that generation is remembered, unless
-        the group itself is being deleted (`forget`).
+        claims, too. So if the removed claims have a newer generation than all remaining ones, that generation is
+        remembered, unless the group itself is being deleted (`forget`).
 
         `claims` is true if a transactional id gets partitions. The append may then be refused because the record is too
         large or the disk is full. A change that only releases partitions must not be refused for these reasons.

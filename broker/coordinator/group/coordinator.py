@@ -78,7 +78,7 @@ class Commit(NamedTuple):
 
 
 class Committer(NamedTuple):
-    """The sender of a commit: a member, or (with the defaults) a client outside of the group.
+    """The sender of a commit: a member of the group, or another client, for which the fields keep their defaults.
 
     `member_optional` is true for an extension-aware producer, which may specify a generation without a member id.
     """
@@ -628,7 +628,7 @@ class GroupCoordinator:
         )
 
     def fetch_offsets(self, group_id: str, wanted: Iterable[TopicPartition] | None) -> list[FetchedOffset]:
-        """Handle an OffsetFetch request for the `wanted` partitions, or (None) for all partitions with offsets.
+        """Handle an OffsetFetch request for the `wanted` partitions. None means all partitions with offsets.
 
         An unknown group has no offsets. A topic does not inherit the offsets of an earlier topic with the same name.
         Raise KafkaError if the group cannot be served.

@@ -1,7 +1,7 @@
 """Handles the requests of group members: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-Decides whether a request is acceptable in the group's state, and what the request changes; `rebalance` runs the
-generations. This module keeps the map of groups. Every method is a plain call without an await.
+Decides whether a request is acceptable in the group's state, and what the request changes. The rebalances themselves
+are in `rebalance`. This module keeps the map of groups. Every method is a plain call without an await.
 
 KIP-394: a member without an id gets one and must join again with it (v4+). KIP-345: a static member that rejoins
 without its member id gets a new one, and the previous one is fenced. In a stable group this causes no rebalance if the
@@ -36,7 +36,10 @@ from .rebalance import (
 from .state import GroupState
 
 _LONGEST_PREFIX: Final = 32_000
-"""The maximum size in bytes of the client's part of a member id. The whole id then fits into a protocol string."""
+"""The maximum size in bytes of the client id or instance id with which a member id begins.
+
+The whole member id then fits into a string of the protocol.
+"""
 
 
 class Join(NamedTuple):

@@ -16,9 +16,9 @@ from ...system.ports import Clock
 Action: TypeAlias = Callable[[], None]
 
 MOST_STALE: Final = 1000
-"""How many more entries than twice the number of deadlines the heap may hold.
+"""The heap may hold this number of entries plus two for each deadline.
 
-Beyond that, the entries of cancelled and changed deadlines are removed.
+When it holds more, the entries of cancelled and changed deadlines are removed.
 """
 
 
@@ -45,8 +45,8 @@ class DeadlineTimer:
     def schedule_soon(self, key: Hashable, action: Action) -> None:
         """Schedule `action` to run in the next call of `run_due`, replacing the previous action of `key`.
 
-        This method is for work that is cut into portions. A timeout of 0 needs `schedule` instead, because its action
-        must run after the requests that have already arrived.
+        Use this method to continue long work after other tasks have run. A timeout of 0 needs `schedule` instead,
+        because its action must run after the requests that have already arrived.
         """
         self._schedule_at(-math.inf, key, action)
 

@@ -113,7 +113,7 @@ class TransactionMaintenance:
         self._abort_backoff: RetryBackoff | None = None
 
     async def recover(self) -> None:
-        """Complete transactions in a PREPARE_* state, and end those in the logs that contradict the replayed state.
+        """Complete transactions in a PREPARE_* state, and end open ones in the logs that contradict the replayed state.
 
         Every repair is tried once before this method returns. Failed repairs are retried in the background.
         """

@@ -4,8 +4,7 @@ Handles AddPartitionsToTxn, AddOffsetsToTxn, the implicit registration of KIP-89
 a session. Keeps the set of partitions that have a batch of the transaction. To append a transactional batch, the
 produce path calls `admit_now` (or `verify`), appends, and calls `wrote`, without an await in between. The transaction
 cannot be ended in between, so all partitions that have a batch are known when it ends. While EndTxn(commit) waits for
-the records of the transaction, no batch is admitted. (In Kafka, no batch is accepted either, because EndTxn commits
-immediately.)
+the records of the transaction, no batch is admitted: as in Kafka, a batch that arrives after EndTxn is too late.
 """
 
 from __future__ import annotations
@@ -64,10 +63,12 @@ class PartitionRegistration:
         """Register partitions with a transaction, if that is possible without waiting.
 
         With `session` they stay registered after this transaction. `writes` is true if the caller (another broker) will
-        append to the partitions without calling `wrote`. Return None if they are registered durably, a future that
-        resolves when they are (callers must await it through `asyncio.shield`), or Step.WAIT if an earlier transaction
-        or transition is incomplete. After Step.WAIT, the caller uses `add_partitions`, or awaits `until_settled` and
-        calls again. Raise KafkaError as these methods do.
+        append to the partitions without calling `wrote`.
+
+        Return None if the partitions are registered durably, else a future that resolves when they are. Callers must
+        await it through `asyncio.shield`. Return Step.WAIT if an earlier transaction or transition is incomplete. The
+        caller then uses `add_partitions`, or awaits `until_settled` and calls again. Raise KafkaError as these two
+        methods do.
         """
         identity = ProducerIdentity(producer_id, producer_epoch)
         entry: TransactionEntry | None = None
@@ -261,9 +262,11 @@ class PartitionRegistration:
     def wrote(self, transactional_id: str, partition: TopicPartition) -> None:
         """Record that a batch of the ongoing transaction was appended to the partition.
 
-        No await may run between the batch's admission and this call. A batch that was appended without admission
-        (`transaction.partition.verification.enable=false`) opens a closed transaction again, so that an EndTxn that
-        waits for the records waits for this batch, too.
+        No await may run between the batch's admission and this call.
+
+        With `transaction.partition.verification.enable=false`, a batch may be appended without admission while a
+        transaction is closed (`TransactionEntry.closed`). The transaction is then no longer closed, so that an EndTxn
+        that waits for the records also waits for this batch.
         """
         entry = self._core.state.peek(transactional_id)
         if entry is not None:

@@ -59,7 +59,7 @@ _APPEND_ERRORS = {
 }
 
 GroupAssignmentReplay: TypeAlias = Callable[[int, GroupAssignmentKey, StateRecord], None]
-"""A callback for each group assignment, in log order: its state partition, key and record."""
+"""A callback that is called for each group assignment, in log order, with its state partition, key and record."""
 
 
 class _TooLarge(KafkaError):

@@ -93,7 +93,7 @@ class SortedSets(NamedTuple):
 
     @classmethod
     def unknown(cls) -> SortedSets:
-        """Return the sets of a transactional id for which no record has been encoded yet."""
+        """Return empty sets, for a transactional id for which no record has been encoded yet."""
         return cls(SortedSet(), SortedSet())
 
 
