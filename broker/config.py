@@ -1,9 +1,9 @@
 """Define the broker's settings in one table, with Kafka's names and defaults for every setting that Kafka has too.
 
-Where a single node cannot satisfy Kafka's default (replication factors, in-sync replicas), the default here is 1, and
-any other value is refused with an error that names the setting. Settings of Kafka that have no meaning for this broker
-(thread counts, replica fetchers, controller quorum) are accepted without effect, and their names are logged at the
-start. So an existing server.properties can be tried unchanged.
+Settings of Kafka that have no meaning for this broker (thread counts, replica fetchers, controller quorum) are accepted
+without effect, and their names are logged at the start. So most settings of an existing server.properties can stay. A
+single node cannot have Kafka's defaults for the replication of internal topics. The default of these settings is 1, and
+a higher value is refused with an error that names the setting.
 """
 
 from __future__ import annotations
@@ -131,8 +131,9 @@ LOGIN_MODULES: Final = {
 }
 """The login module that Kafka demands in each of these settings, and the options that the module may have.
 
-The keys are the ends of the settings' names. The settings have no effect: `sasl.enabled.mechanisms` names the
-mechanisms, and the name and password are those with which a broker logs in to other brokers.
+The keys are the ends of the settings' names. Settings with such a value are accepted without effect, because
+`sasl.enabled.mechanisms` already names the mechanisms. The options `username` and `password` are credentials for logins
+to other brokers, which do not exist here.
 """
 
 
@@ -150,7 +151,7 @@ def _asks_for_nothing(name: str, value: object) -> bool:
 
 
 def _is_login_module(name: str, value: str) -> bool:
-    """Return whether a listener's setting names the login module that the listener always uses."""
+    """Return whether the setting is one of LOGIN_MODULES, and its value has only what LOGIN_MODULES allows for it."""
     for end, (module, options) in LOGIN_MODULES.items():
         if name.startswith(LISTENER_PREFIX) and name.endswith(end):
             from ..auth.jaas import parse_jaas  # imported at its first use, not at start
@@ -352,9 +353,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     max_connection_creation_rate: int = integer(
         INT32_MAX,
         at_least(1),
-        doc="The maximum number of new connections per second (KIP-612), over the windows of quota.window.num. Further"
-        " connections are accepted later. With the prefix listener.name.<listener>., it limits the new connections of"
-        " one listener.",
+        doc="The maximum number of new connections per second (KIP-612), on average over the last quota.window.num"
+        " windows. Further connections are accepted later. With the prefix listener.name.<listener>., it limits the new"
+        " connections of one listener.",
         per_listener=True,
         dynamic=True,
     )
@@ -433,7 +434,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         104857600,
         at_least(1024),
         doc="The largest response in bytes, not counting records. A request for a larger one fails with"
-        " INVALID_REQUEST. Clients limit the size of responses too.",
+        " INVALID_REQUEST. A higher limit only helps clients that accept such large responses themselves.",
     )
 
     max_concurrent_large_requests: int = integer(
@@ -577,7 +578,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     log_reserve_decision_bytes: int = long(
         16777216,
         at_least(0),
-        doc="The last part of log.reserve.bytes, in bytes, at most half of it. It is kept for committing and aborting"
+        doc="The number of bytes of log.reserve.bytes, at most half of them, that are kept for committing and aborting"
         " transactions, for their markers, and for requests that free space. Offset commits and new transactions are"
         " refused when less is free.",
     )
@@ -586,7 +587,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         between(0, 268435456),
         doc="The size in bytes of each file of the journal, at least 8192, at most 1/64 of the disk. With a journal,"
         " one fdatasync makes small appends to many partitions durable. The broker usually keeps two files, and at"
-        " most five, besides copies for partitions that have failed. 0: no journal; each partition's file is synced.",
+        " most five. For each partition whose own files have failed, it also keeps a copy of the partition's journal"
+        " entries. 0: no journal; each partition's file is synced.",
     )
     log_segment_bytes: int = integer(
         1073741824, at_least(1024), doc="The size in bytes at which a new segment is started.", dynamic=True
@@ -655,7 +657,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         " is kept; an empty list: all records are kept.",
         dynamic=True,
     )
-    log_cleaner_enable: bool = boolean(True, doc="Whether topics with the cleanup policy compact are compacted.")
+    log_cleaner_enable: bool = boolean(True, doc="Whether the log cleaner runs. false: no topic is compacted.")
     log_cleaner_backoff_ms: int = long(
         15000, at_least(0), doc="The time in ms between two searches of the log cleaner for logs to compact."
     )
@@ -689,8 +691,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     log_flush_threads: int = integer(
         16,
         between(1, 256),
-        doc="The number of partitions whose files are synced at the same time. A journaling file system commits"
-        " concurrent syncs together, so more threads than processors are useful.",
+        doc="The number of threads that sync the files of partitions, each for one partition at a time. More threads"
+        " than processors are useful, because a journaling file system commits concurrent syncs together.",
     )
     log_segment_delete_delay_ms: int = long(
         60000, at_least(0), doc="The time in ms before the files of a deleted segment are removed.", dynamic=True
@@ -717,10 +719,16 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         dynamic=True,
     )
     log_message_timestamp_before_max_ms: int = long(
-        INT64_MAX, at_least(0), doc="The time in ms by which a record's timestamp may lie in the past.", dynamic=True
+        INT64_MAX,
+        at_least(0),
+        doc="The longest time in ms by which a record's timestamp may be behind the broker's clock.",
+        dynamic=True,
     )
     log_message_timestamp_after_max_ms: int = long(
-        3600000, at_least(0), doc="The time in ms by which a record's timestamp may lie in the future.", dynamic=True
+        3600000,
+        at_least(0),
+        doc="The longest time in ms by which a record's timestamp may be ahead of the broker's clock.",
+        dynamic=True,
     )
     producer_id_expiration_ms: int = integer(
         86400000,
@@ -867,8 +875,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     expiry_clock_settle_ms: int = long(
         600000,
         at_least(0),
-        doc="If the wall clock jumps ahead, offsets and transactional ids expire by it only after it has stayed ahead"
-        " for this time in ms. 0: they expire at once, as in Kafka. Not a setting of Kafka.",
+        doc="The time in ms for which the wall clock must stay ahead, after a jump to a later time, before the jump"
+        " makes offsets and transactional ids expire. 0: the jump has an effect at once, as in Kafka. Not a setting of"
+        " Kafka.",
     )
     transaction_partition_verification_enable: bool = boolean(
         True,
@@ -1006,8 +1015,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
             if not (listener.protocol.uses_tls if ssl else listener.protocol.uses_sasl):
                 raise ConfigError(
                     name,
-                    f"is set, but the listener {listener.name} does not use {'TLS' if ssl else 'SASL'}. Map it to"
-                    f" {'SSL' if ssl else 'SASL_SSL'} in listener.security.protocol.map, or remove the setting",
+                    f"is set, but the listener {listener.name} does not use {'TLS' if ssl else 'SASL'}. Map the"
+                    f" listener to {'SSL' if ssl else 'SASL_SSL'} in listener.security.protocol.map, or remove the"
+                    " setting",
                 )
 
     def _check_tls(self, listeners: Iterable[ListenerConfig]) -> None:
@@ -1077,8 +1087,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
             hint = f" Did you mean {near}?" if near else ""
             raise ConfigError(
                 key,
-                "the broker has no such setting, and it does not ignore security settings, because they could restrict"
-                f" access. Remove the setting if the broker is protected without it.{hint}",
+                "the broker has no such setting. It refuses unknown security settings, because ignoring them could"
+                f" leave access open. Remove the setting if the broker is protected without it.{hint}",
             )
         return super().find(key)
 

@@ -243,9 +243,9 @@ class BrokerKeywords(TypedDict, total=False):
     at once. An IPv6 address is counted as its /64 network.
     """
     max_connection_creation_rate: int
-    """The maximum number of new connections per second (KIP-612), over the windows of quota.window.num. Further
-    connections are accepted later. With the prefix listener.name.<listener>., it limits the new connections of one
-    listener.
+    """The maximum number of new connections per second (KIP-612), on average over the last quota.window.num
+    windows. Further connections are accepted later. With the prefix listener.name.<listener>., it limits the new
+    connections of one listener.
     """
     connections_max_idle_ms: int
     """The time in ms after which a connection without requests and responses is closed. 0 or less: never."""
@@ -291,8 +291,8 @@ class BrokerKeywords(TypedDict, total=False):
     fails with INVALID_REQUEST.
     """
     response_max_bytes: int
-    """The largest response in bytes, not counting records. A request for a larger one fails with INVALID_REQUEST.
-    Clients limit the size of responses too.
+    """The largest response in bytes, not counting records. A request for a larger one fails with INVALID_REQUEST. A
+    higher limit only helps clients that accept such large responses themselves.
     """
     max_concurrent_large_requests: int
     """The maximum number of large requests (with hundreds of elements or response rows) that are decoded, executed
@@ -364,14 +364,15 @@ class BrokerKeywords(TypedDict, total=False):
     internal topic may use more.
     """
     log_reserve_decision_bytes: int
-    """The last part of log.reserve.bytes, in bytes, at most half of it. It is kept for committing and aborting
+    """The number of bytes of log.reserve.bytes, at most half of them, that are kept for committing and aborting
     transactions, for their markers, and for requests that free space. Offset commits and new transactions are
     refused when less is free.
     """
     log_journal_bytes: int
     """The size in bytes of each file of the journal, at least 8192, at most 1/64 of the disk. With a journal, one
-    fdatasync makes small appends to many partitions durable. The broker usually keeps two files, and at most five,
-    besides copies for partitions that have failed. 0: no journal; each partition's file is synced.
+    fdatasync makes small appends to many partitions durable. The broker usually keeps two files, and at most five.
+    For each partition whose own files have failed, it also keeps a copy of the partition's journal entries. 0: no
+    journal; each partition's file is synced.
     """
     log_segment_bytes: int
     """The size in bytes at which a new segment is started."""
@@ -415,7 +416,7 @@ class BrokerKeywords(TypedDict, total=False):
     kept; an empty list: all records are kept.
     """
     log_cleaner_enable: bool
-    """Whether topics with the cleanup policy compact are compacted."""
+    """Whether the log cleaner runs. false: no topic is compacted."""
     log_cleaner_backoff_ms: int
     """The time in ms between two searches of the log cleaner for logs to compact."""
     log_cleaner_delete_retention_ms: int
@@ -435,8 +436,8 @@ class BrokerKeywords(TypedDict, total=False):
     are dropped and read again when they are needed.
     """
     log_flush_threads: int
-    """The number of partitions whose files are synced at the same time. A journaling file system commits concurrent
-    syncs together, so more threads than processors are useful.
+    """The number of threads that sync the files of partitions, each for one partition at a time. More threads than
+    processors are useful, because a journaling file system commits concurrent syncs together.
     """
     log_segment_delete_delay_ms: int
     """The time in ms before the files of a deleted segment are removed."""
@@ -449,9 +450,9 @@ class BrokerKeywords(TypedDict, total=False):
     log_message_timestamp_type: Literal["CreateTime", "LogAppendTime"]
     """The source of records' timestamps: the producer (CreateTime) or the broker (LogAppendTime)."""
     log_message_timestamp_before_max_ms: int
-    """The time in ms by which a record's timestamp may lie in the past."""
+    """The longest time in ms by which a record's timestamp may be behind the broker's clock."""
     log_message_timestamp_after_max_ms: int
-    """The time in ms by which a record's timestamp may lie in the future."""
+    """The longest time in ms by which a record's timestamp may be ahead of the broker's clock."""
     producer_id_expiration_ms: int
     """The time in ms after which a partition forgets an idle producer id, unless the producer has an open
     transaction.
@@ -541,8 +542,8 @@ class BrokerKeywords(TypedDict, total=False):
     transaction_remove_expired_transaction_cleanup_interval_ms: int
     """The time in ms between two searches for transactional ids that have expired."""
     expiry_clock_settle_ms: int
-    """If the wall clock jumps ahead, offsets and transactional ids expire by it only after it has stayed ahead for
-    this time in ms. 0: they expire at once, as in Kafka. Not a setting of Kafka.
+    """The time in ms for which the wall clock must stay ahead, after a jump to a later time, before the jump makes
+    offsets and transactional ids expire. 0: the jump has an effect at once, as in Kafka. Not a setting of Kafka.
     """
     transaction_partition_verification_enable: bool
     """Whether the broker checks that a transactional batch belongs to an ongoing transaction (KIP-890)."""

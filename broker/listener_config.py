@@ -43,7 +43,10 @@ class SecurityProtocol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ListenerConfig:
-    """A named address to bind. `advertised` is the (host, port) for clients, or None without `advertised.listeners`."""
+    """A named address to bind.
+
+    `advertised` is the (host, port) for clients, or None if `advertised.listeners` has no address for this name.
+    """
 
     name: str
     host: str
@@ -184,7 +187,9 @@ def _protocols(items: Iterable[str]) -> dict[str, SecurityProtocol]:
             protocols.setdefault(name.strip().upper(), SecurityProtocol(protocol.strip().upper()))
             != protocol.strip().upper()
         ):
-            raise ConfigError("listener.security.protocol.map", f"gives {name.strip()} two protocols. Keep one of them")
+            raise ConfigError(
+                "listener.security.protocol.map", f"maps {name.strip()} to two protocols. Keep one of them"
+            )
     return _DEFAULT_MAP | protocols
 
 
