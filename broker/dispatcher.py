@@ -23,10 +23,9 @@ Large requests are decoded, executed and answered in slices, so that other reque
 executed at once. A request is large if its decoding or its handler has not ended after one slice.
 
 A large request needs one of `max.concurrent.large.requests` slots. Large requests wait for a slot in the order in which
-they turned out to be large; small requests never wait for them. A request releases its slot when its response is
-encoded, even if the peer has not read it, or when its response is deferred. A large deferred response waits for a slot
-again when it is made. A request also releases its slot while it waits for another client's transaction
-(`large_requests.py`).
+they turned out to be large; small requests need no slot. A request releases its slot when its response is encoded, even
+if the peer has not read it, or when its response is deferred. A large deferred response needs a slot again when it is
+encoded. A request also releases its slot while it waits for another client's transaction (`large_requests.py`).
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ from .scheduling.large_requests import LargeRequests
 from .scheduling.steps import SLICE, Steps, run_at_once, run_in_slices, run_slice
 
 LARGE_FRAME: Final = 8192
-"""Frames with more bytes than this are decoded in steps; smaller frames cannot have many elements."""
+"""Frames with more bytes than this are decoded in slices; smaller frames cannot have many elements."""
 
 FEW_ROWS: Final = 100
 """A response with at most this many rows is encoded at once, and its size is checked afterwards."""
@@ -90,8 +89,8 @@ Outcome = Answer | list[Buffer]
 class Exchange:
     """One request and the state of its execution.
 
-    `refusal` is an error or a response that is sent instead of calling the handler. `decoding` is the generator that
-    decodes the rest of a large request; `request` is incomplete until it ends.
+    `refusal` is the error or response for a request that is refused without a call of its handler. `decoding` is the
+    generator that decodes the rest of a large request; `request` is complete when the generator has ended.
     """
 
     __slots__ = ("api", "context", "decoding", "refusal", "request", "unawaited")
@@ -113,7 +112,7 @@ class Exchange:
         """The handler's return value, until the coroutine that awaits it has begun."""
 
     def give_up(self) -> None:
-        """Close the handler's return value: the coroutine that should await it was cancelled before it began."""
+        """Close the coroutine or generator that the handler returned, because the task that should run it never ran."""
         if self.unawaited is not None:
             self.unawaited.close()
 
@@ -124,7 +123,7 @@ class Exchange:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the client expects no response, not even for a failure: a decoded Produce request with acks=0."""
+        """Whether the request is a decoded Produce request with acks=0, which gets no response even if it fails."""
         return getattr(self.request, "acks", None) == 0
 
     @property
@@ -289,7 +288,7 @@ class Dispatcher:
         return request, _extension_is_off(request, version)
 
     def _read_in_steps(self, api: HandledApi, frame: memoryview, version: int, position: int) -> Steps[Decoded]:
-        """Decode the body like `_read`, in steps."""
+        """Return a generator that decodes the body in steps and returns what `_read` returns."""
         arguments = api.request, frame, version, position, self._max_elements
         problem = None
         if self._reads_extension(api, version):
@@ -349,9 +348,9 @@ class Dispatcher:
         return self._answered(exchange, reply)
 
     def _handle(self, exchange: Exchange, refusal: KafkaError | Response | None) -> Reply:
-        """Run the handler and the first slice of its steps.
+        """Call the handler. If it returns a generator, run the generator's first slice.
 
-        Return the handler's reply, or its steps if they have not ended.
+        Return the handler's reply, or the generator if it has not ended.
         """
         if refusal is not None:
             if isinstance(refusal, Response):
@@ -364,7 +363,7 @@ class Dispatcher:
         return reply
 
     async def _execute_decoded(self, exchange: Exchange, decoding: Steps[Decoded]) -> Outcome:
-        """Decode the rest of a large request, execute it and make its response, while holding a slot."""
+        """Decode the rest of a large request, execute the request and encode its response, while holding a slot."""
         async with self._large.slot() as exchange.context.slot:
             return await self._made(exchange, self._decoded(exchange, decoding))
 
@@ -386,7 +385,7 @@ class Dispatcher:
         return cast(Answer, reply)
 
     async def _made(self, exchange: Exchange, reply: Reply) -> Outcome:
-        """Run a handler's steps until they return the answer, and encode the response if it is large."""
+        """Run the handler's coroutine or generator until it returns the answer; encode the response if it is large."""
         try:
             while isinstance(reply, (Coroutine, GeneratorType)):
                 reply = await (reply if isinstance(reply, Coroutine) else run_in_slices(reply))
@@ -405,8 +404,8 @@ class Dispatcher:
         """Return the response of an exchange, made from its result `answer` or its exception `failure`.
 
         If there is a `deferred`, its `finish` turns the result into the response. The return value is a coroutine if
-        the exchange is large, or if making the response takes longer than one slice or has to wait. The coroutine waits
-        for a slot, then makes and encodes the response in slices.
+        the exchange is large, or if `finish` has to wait or takes longer than one slice. The coroutine waits for a
+        slot, then makes and encodes the response in slices.
         """
         if exchange.is_large:
             return self._conclude_large(exchange, self._concluded(exchange, deferred, answer, failure))
@@ -556,7 +555,7 @@ def _code_rule(api_key: int, version: int) -> tuple[Any, dict[int, int]]:
 
 
 def _at_once(response: Response) -> Steps[Response | None]:
-    """Return steps that end at once with `response`."""
+    """Return a generator of one step that returns `response`."""
     yield 0
     return response
 

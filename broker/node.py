@@ -65,8 +65,8 @@ class BrokerStartError(RuntimeError):
 class BrokerNode:
     """The parts of a broker, and the services that its handlers use (`BrokerServices`). Programs use `embedded.Broker`.
 
-    The arguments are those of `Broker`, plus ports that tests and simulations replace. Raises ConfigError for an
-    invalid setting.
+    The arguments are those of `Broker`, plus interfaces to the system (`system/ports.py`) that tests and simulations
+    replace. Raises ConfigError for an invalid setting.
     """
 
     def __init__(

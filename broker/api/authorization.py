@@ -136,7 +136,7 @@ def _handled_in_part(context: RequestContext, request: Request[Any], handle: Han
 
 
 def _has_own_code(response: type[Response]) -> bool:
-    """Return whether a response has an error code for the whole request. Only the handler can set such a code."""
+    """Return whether a response has an error code for the whole request, which only the handler can set."""
     return any(spec.name == "error_code" for spec in response.fields)
 
 

@@ -21,7 +21,7 @@ WITHOUT_DEFAULT: Final = frozenset(
 )
 """Settings that have a default here but none in Kafka, where a related setting applies instead.
 
-A setting whose default is an empty string is likewise reported without a default.
+No default is reported for these settings, nor for settings whose default is an empty string.
 """
 
 COARSER: Final = {

@@ -10,7 +10,7 @@ from ..metadata.delegation_tokens import DelegationTokenManager
 from .handling import RequestContext
 
 NO_TIMESTAMP: Final = -1
-"""The timestamps in a refusal by one of Apache Kafka's brokers. In refusals by its controller they are 0."""
+"""The value of timestamps in error responses that Kafka's brokers make. Error responses of its controller have 0."""
 
 
 def check_connection(context: RequestContext) -> None:

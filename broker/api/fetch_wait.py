@@ -27,7 +27,10 @@ _SHARE: Final = 20
 """How many of the waits that are due for one log are checked before the waits for the next log."""
 
 UNWATCHED_PER_TURN: Final = 500
-"""The number of logs from which one turn removes ended waits. Each removal takes about half a microsecond."""
+"""The number of logs from which ended waits are removed in one turn of the event loop.
+
+Each removal takes about half a microsecond.
+"""
 
 _FEW_LOGS: Final = 100
 """A wait that watches at most this many logs stops watching all of them at once."""
@@ -123,7 +126,10 @@ class FetchPurgatory:
             self.end(wait)
 
     def end(self, wait: FetchWait) -> None:
-        """End a wait regardless of the data in its logs. If many waits are due, it ends in one of the next turns."""
+        """End a wait regardless of the data in its logs.
+
+        If many waits are due, the wait ends in one of the next turns of the event loop.
+        """
         if self.may_look():
             wait.release()
         else:
@@ -144,7 +150,10 @@ class FetchPurgatory:
         return True
 
     def look_later(self, wait: FetchWait, log: Log | None) -> None:
-        """Check the wait in one of the next turns. It is checked only once, even if the log advances several times."""
+        """Check the wait in one of the next turns of the event loop.
+
+        The wait is checked only once, even if the log advances several times before.
+        """
         if (wait, log) in self._postponed:
             return
         self._postponed.add((wait, log))

@@ -16,7 +16,7 @@ from ..coordinator.group.coordinator import Commit
 from ..scheduling.steps import Steps
 
 FEW: Final = 100
-"""A request for at most this many partitions is committed in one turn of the event loop, without preparation."""
+"""A request for at most this many partitions is checked and committed in one turn of the event loop."""
 
 ROWS_AT_ONCE: Final = 100
 """The number of rows that are processed in one step."""

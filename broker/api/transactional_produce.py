@@ -34,7 +34,7 @@ ATTRIBUTES: Final = 22  # the position of the low byte of a batch's attributes
 TRANSACTIONAL: Final = 0x10
 
 MANY_BATCHES: Final = 100
-"""If a request has more batches than this, they are registered in slices and appended in portions."""
+"""If a request has more batches than this, they are registered and appended in slices."""
 
 _BATCHES_PER_STEP: Final = 20
 
@@ -84,7 +84,7 @@ class ProduceAppend:
 
     @property
     def work(self) -> int:
-        """The cost of what `begin_inspection` has decompressed, as the number of ordinary bytes that cost as much."""
+        """The cost of the decompression in `begin_inspection`, as the number of decompressed bytes of equal cost."""
         return 0 if self.inspection is None else self.inspection.work
 
     async def finish_inspection(self, threads: Threads, slots: asyncio.Semaphore) -> None:
@@ -115,9 +115,9 @@ class ProduceAppend:
         return failure is None
 
     def has_room(self) -> bool:
-        """Whether the disk has room for the batch; if not, the batch fails.
+        """Return whether the disk has room for the batch; if not, the batch fails.
 
-        On a full disk, a transaction in which no record can be written would only use up more space.
+        A batch without room must not begin a transaction: the transaction would have no records, but use up space.
         """
         assert self.partition is not None
         assert self.records is not None
