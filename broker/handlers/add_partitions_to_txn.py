@@ -49,11 +49,11 @@ If a transaction has many partitions, other tasks also run in between.
 ROWS_AT_ONCE = 50
 """The number of partitions that are handled between two checks of whether the slice is over.
 
-A check costs as much as a partition.
+A check costs as much as handling one partition.
 """
 
 FEW = 100
-"""A client's request for at most this many partitions is executed in one turn of the event loop, without steps."""
+"""A client's request for at most this many partitions is executed in one turn of the event loop."""
 
 Codes = dict[TopicPartition, ErrorCode]
 
@@ -101,7 +101,7 @@ def _add(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply:
 
 
 def _all_exist(context: RequestContext, topics: list[AddPartitionsToTxnTopic], codes: Codes, session: bool) -> bool:
-    """Add an error code for each partition to `codes`, without steps.
+    """Add an error code for each partition of a small request to `codes`.
 
     Return whether all partitions exist and the client may write to them.
     """
@@ -318,9 +318,8 @@ def _may_write(access: Access, topic: str, session: bool) -> bool:
     """Return whether the client may register partitions of the topic.
 
     As in Apache Kafka, no client may register partitions of internal topics: the end of the transaction would write
-    markers to them. AddOffsetsToTxn and TxnOffsetCommit register partitions of `__consumer_offsets`. A session
-    (extension) may include them, because its producer need not send AddOffsetsToTxn before the offsets of each
-    transaction.
+    markers to them. Partitions of `__consumer_offsets` are registered by AddOffsetsToTxn or TxnOffsetCommit instead. A
+    session (extension) may include them here, so that its producer need not send AddOffsetsToTxn in each transaction.
     """
     if topic in INTERNAL_TOPICS and not (session and topic == OFFSETS_TOPIC):
         return False

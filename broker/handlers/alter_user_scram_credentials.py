@@ -36,7 +36,7 @@ Change: TypeAlias = ScramCredentialDeletion | ScramCredentialUpsertion
 
 MAX_NAME_BYTES: Final = 1000
 MAX_PART_BYTES: Final = 1000
-"""The maximum number of bytes of a salt and of a salted password. Salted passwords are hashed on the event loop."""
+"""The maximum size in bytes of a salt and of a salted password, because the latter is hashed on the event loop."""
 
 
 @handles(AlterUserScramCredentialsRequest, carried_out=True)

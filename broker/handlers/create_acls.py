@@ -22,7 +22,7 @@ CREATED_AT_A_TIME: Final = 50
 """The number of rules that are written to the log together."""
 
 MAX_CHARACTERS: Final = 1000
-"""The maximum length of a rule's name, principal and host. All rules are kept in memory. Kafka has no such limit."""
+"""The maximum length of a rule's name, principal and host, because all rules are in memory. Kafka has no such limit."""
 
 _ANY: Final = 1
 """The number that means ANY, which is the same for resources, patterns, operations and permissions."""

@@ -1,4 +1,6 @@
-"""Handle ElectLeaders: this broker has the only replica of each partition, so it is already the leader (KIP-460).
+"""Handle ElectLeaders: answer that no election is needed, or that the partition is offline (KIP-460).
+
+This broker has the only replica of each partition, so no other leader can be elected.
 
 As in Kafka, a request for all partitions returns only those that have no leader, that is, the offline ones.
 """

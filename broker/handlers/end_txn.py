@@ -3,7 +3,8 @@
 v5 returns the next producer epoch (KIP-890).
 
 If the request has Topics (v3+, extension), markers are written to the partitions that it names, and to all others that
-have batches of the transaction. If the client is extension-aware, the partitions stay registered as its session.
+have batches of the transaction. If the client is extension-aware, the partitions that it names stay registered for the
+producer's next transaction (a session).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..coordinator.transaction.state import TopicPartition, TransactionVersion
 from ..scheduling.steps import Steps
 
 FEW: Final = 100
-"""A request that names at most this many partitions is executed in one turn of the event loop, without steps."""
+"""A request that names at most this many partitions is executed in one turn of the event loop."""
 
 
 @handles(EndTxnRequest)

@@ -6,8 +6,8 @@ memory. A request or session with many partitions is checked in slices. While th
 only when its log has advanced.
 
 If the client sends another request on the same connection meanwhile, the Fetch is answered early, because responses are
-sent in order and the other response would have to wait. But if the other request is a Fetch that also has to wait, it
-does not end the wait. Apache Kafka reads the other request only after it has answered the Fetch.
+sent in order and the other response would have to wait. Only if the other request is a Fetch that also has to wait, the
+first Fetch continues to wait. Apache Kafka reads the other request only after it has answered the first one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Handle ListPartitionReassignments: there is one broker, so no partition is ever moved to another one (KIP-455)."""
+"""Handle ListPartitionReassignments: return an empty list, because one broker cannot move a partition (KIP-455)."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def handle(context: RequestContext, request: OffsetDeleteRequest) -> Steps[Answe
 
 
 def _portions(topics: Iterable[OffsetDeleteRequestTopic]) -> Iterator[list[TopicPartition]]:
-    """Yield the partitions in portions of one step each; there is at least one portion, which may be empty."""
+    """Yield lists of at most AT_ONCE partitions. The first list is empty if the request names no partitions."""
     wanted = ((topic.name, partition.partition_index) for topic in topics for partition in topic.partitions)
     yield list(islice(wanted, AT_ONCE))
     while portion := list(islice(wanted, AT_ONCE)):

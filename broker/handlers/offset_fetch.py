@@ -1,7 +1,7 @@
 """Handle OffsetFetch v1-9: return a group's committed offsets, for the requested partitions or (v2+) for all.
 
-v2: an error field for the whole group. v7: RequireStable, with which an offset that an open transaction may replace is
-not returned (KIP-447). v8: several groups in a request (KIP-709). v9: the member, which is used only by KIP-848 groups.
+v2: an error field for the whole group. v7: RequireStable, a flag that excludes offsets which an open transaction may
+replace (KIP-447). v8: several groups in a request (KIP-709). v9: the member, which is used only by KIP-848 groups.
 
 While open transactions have committed offsets for a partition:
 

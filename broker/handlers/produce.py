@@ -52,7 +52,7 @@ FIRST_VERSION_BY_ID: Final = 13
 FIRST_VERSION_WITH_ZSTD: Final = 7
 
 PARTITIONS_AT_ONCE: Final = MANY_BATCHES
-"""A request for more partitions than this is prepared in slices and appended in portions of this size."""
+"""A request for more partitions than this is prepared in slices, and its batches are appended this many at a time."""
 
 _PARTITIONS_PER_STEP: Final = 20
 
@@ -65,7 +65,7 @@ SMALL_BATCH_BYTES: Final = 8192
 _WORTH_OF_SMALL_BYTE: Final = 8
 """The cost of a byte in a small batch, relative to a byte in a large one.
 
-All records of a small batch, which may be tiny, are checked in one step.
+A byte of a small batch costs more, because the records may be tiny, and all of them are checked in one step.
 """
 
 _CODEC: Final = 0x07
@@ -142,7 +142,7 @@ def _counted(context: RequestContext, request: ProduceRequest) -> Steps[None]:
 
 
 def _inspect_in_steps(appends: list[ProduceAppend]) -> Steps[list[ProduceAppend]]:
-    """Check the contents of many batches with `_inspect`, one portion at a time."""
+    """Check the contents of many batches with `_inspect`, PARTITIONS_AT_ONCE batches at a time."""
     unfinished: list[ProduceAppend] = []
     for start in range(0, len(appends), PARTITIONS_AT_ONCE):
         part = appends[start : start + PARTITIONS_AT_ONCE]

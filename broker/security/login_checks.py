@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class LoginChecks:
-    """The checks of passwords and large tokens of all listeners. They run in the login lane of the threads."""
+    """The checks of passwords and large tokens of all listeners. They run on the login thread (`Lane.LOGIN`)."""
 
     def __init__(self, threads: Threads, max_waiting: int, max_waiting_per_ip: int) -> None:
         self._threads = threads
@@ -43,7 +43,7 @@ class LoginChecks:
     async def at_once(self, check: Callable[[], bool]) -> bool:
         """Return the result of a check that takes microseconds.
 
-        The check waits for earlier jobs of the login lane: at most one check of `in_turn`, and other jobs, such as
+        The check waits for earlier jobs of the login thread: at most one check of `in_turn`, and other jobs, such as
         computing the credentials of delegation tokens that are used for the first time.
         """
         return await self._threads.run(Lane.LOGIN, check)

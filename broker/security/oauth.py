@@ -21,7 +21,7 @@ from .token_keys import ALGORITHMS, TokenKeys
 T = TypeVar("T")
 
 MAX_LIFETIME_MS: Final = 10 * 365 * 24 * 3_600_000
-"""The longest session of a token: ten years."""
+"""The longest session of a token in ms: ten years."""
 
 CHECKED_AT_ONCE_BYTES: Final = 8192
 """The largest message in bytes that is checked on the event loop. A check of 48 KB takes 3 to 5 ms."""
