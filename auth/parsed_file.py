@@ -11,7 +11,7 @@ from .watched_files import FileState, file_state
 T = TypeVar("T")
 
 MAX_FILE_BYTES: Final = 10_000_000
-"""The largest file that is read."""
+"""The largest file in bytes that is read."""
 
 
 class ParsedFile(Generic[T]):

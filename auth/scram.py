@@ -38,7 +38,7 @@ MAX_CLIENT_ITERATIONS: Final = 1_000_000
 """
 
 MAX_MESSAGE_BYTES: Final = 8192
-"""The largest message that is read."""
+"""The largest message in bytes that is read."""
 
 TOKEN_EXTENSION: Final = "tokenauth"  # noqa: S105 - a name
 """The extension that is true if name and password are the id and HMAC of a delegation token (KIP-48)."""

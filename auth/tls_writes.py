@@ -1,4 +1,4 @@
-"""Writes to TLS transports in portions, so that `pause_writing` is called when the peer does not read.
+"""Write to TLS transports in portions, so that `pause_writing` is called when the peer does not read.
 
 A TLS transport encrypts the bytes of one write immediately and passes all of them to the transport below, without
 calling `pause_writing`. If the writes are small, the TLS transport stops encrypting as soon as the transport below is

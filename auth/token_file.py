@@ -21,8 +21,8 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 class TokenFile:
     """The tokens of a file, one per line. Only their digests are kept. The file is read again when it changes.
 
-    Empty lines and lines that begin with # are ignored. While a token is being replaced, the file contains both the old
-    and the new token.
+    Empty lines and lines that begin with # are ignored. To replace a token without an interruption, keep both the old
+    and the new one in the file until all clients use the new one.
     """
 
     def __init__(self, path: Path) -> None:

@@ -267,8 +267,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     )
     metrics_health_public: bool = boolean(
         True,
-        doc="Whether the broker answers `GET /health` from clients without credentials, with the status but without the"
-        " reason. Has no effect unless metrics.users.location or metrics.bearer.token.location is set.",
+        doc="Whether the broker answers `GET /health` from clients without credentials. Its answer then contains the"
+        " status, but not the reason. Has no effect unless metrics.users.location or metrics.bearer.token.location is"
+        " set.",
     )
     health_flush_max_ms: int = integer(
         30000,
@@ -565,8 +566,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     durability: str = text(
         "flush",
         choices=("flush", "os"),
-        doc="When data counts as written, so that acks=all responses are sent and consumers see the records. flush:"
-        " after fdatasync. os: after the write to the operating system's page cache.",
+        doc="When records count as written. Before that, the broker sends no acks=all response for them, and consumers"
+        " do not see them. flush: after fdatasync. os: after the write to the operating system's page cache.",
     )
     log_reserve_bytes: int = long(
         67108864,
@@ -760,9 +761,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         1000,
         at_least(1),
         doc="The maximum number of members of a group. A further member that tries to join gets"
-        " GROUP_MAX_SIZE_REACHED. Kafka has no limit by default. A higher value lets a rebalance delay all other"
-        " requests: by about 5 ms for each 1000 members of its group. A group must also fit into one record"
-        " (`message.max.bytes`), and its members into one response (`response.max.rows`).",
+        " GROUP_MAX_SIZE_REACHED. Kafka has no limit by default. A rebalance delays all other requests by about 5 ms"
+        " for each 1000 members of the group. A group must also fit into one record (`message.max.bytes`), and its"
+        " members into one response (`response.max.rows`).",
     )
     group_max_groups: int = integer(
         200000,
@@ -786,8 +787,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     group_pending_members_max_bytes: int = long(
         16777216,
         at_least(1),
-        doc="The memory in bytes for ids that were assigned to members that have not joined yet. At this limit the"
-        " oldest ids are dropped.",
+        doc="The memory in bytes for member ids that were assigned to clients that have not joined yet. At this limit"
+        " the oldest of these ids are dropped.",
     )
     offset_metadata_max_bytes: int = integer(
         4096, at_least(0), doc="The largest metadata of an offset commit, in bytes."

@@ -66,8 +66,8 @@ class BrokerKeywords(TypedDict, total=False):
     connection_failed_authentication_delay_ms: int
     """The time in ms before a refused login gets its response and its connection is closed."""
     connections_max_reauth_ms: int
-    """The time in ms after which a client must have logged in again with SASL (KIP-368). The broker announces the
-    time, and clients log in without a new connection. 0: a login lasts as long as its connection.
+    """The time in ms within which a client must log in with SASL again (KIP-368). The broker announces the time,
+    and clients log in again on the same connection. 0: a login lasts as long as its connection.
     """
     sasl_enabled_mechanisms: str | Iterable[str]
     """The SASL mechanisms by which clients can log in. SCRAM: the users are in the cluster's metadata. PLAIN: the
@@ -140,8 +140,8 @@ class BrokerKeywords(TypedDict, total=False):
     Kafka.
     """
     authorizer_class_name: str
-    """Empty: every client may do everything. `StandardAuthorizer`, or Kafka's full name of this class, turns on
-    access control by ACLs.
+    """The access control. Empty: none, so every client may do everything. `StandardAuthorizer`, or Kafka's full
+    name of this class: ACLs decide what clients may do.
     """
     super_users: str
     """The principals that may do everything, separated by semicolons, for example `User:alice;User:bob`. ACLs do
@@ -196,8 +196,8 @@ class BrokerKeywords(TypedDict, total=False):
     Bearer TOKEN`. The broker reads the file again when it changes.
     """
     metrics_health_public: bool
-    """Whether the broker answers `GET /health` from clients without credentials, with the status but without the
-    reason. Has no effect unless metrics.users.location or metrics.bearer.token.location is set.
+    """Whether the broker answers `GET /health` from clients without credentials. Its answer then contains the
+    status, but not the reason. Has no effect unless metrics.users.location or metrics.bearer.token.location is set.
     """
     health_flush_max_ms: int
     """The longest time in ms that a flush to disk may take before `GET /health` is answered with 503."""
@@ -355,8 +355,8 @@ class BrokerKeywords(TypedDict, total=False):
     log_dirs: str
     """The path of the data directory."""
     durability: Literal["flush", "os"]
-    """When data counts as written, so that acks=all responses are sent and consumers see the records. flush: after
-    fdatasync. os: after the write to the operating system's page cache.
+    """When records count as written. Before that, the broker sends no acks=all response for them, and consumers do
+    not see them. flush: after fdatasync. os: after the write to the operating system's page cache.
     """
     log_reserve_bytes: int
     """The disk space in bytes that is kept free for transaction markers and internal topics. Produce is refused
@@ -470,9 +470,9 @@ class BrokerKeywords(TypedDict, total=False):
     """
     group_max_size: int
     """The maximum number of members of a group. A further member that tries to join gets GROUP_MAX_SIZE_REACHED.
-    Kafka has no limit by default. A higher value lets a rebalance delay all other requests: by about 5 ms for each
-    1000 members of its group. A group must also fit into one record (`message.max.bytes`), and its members into one
-    response (`response.max.rows`).
+    Kafka has no limit by default. A rebalance delays all other requests by about 5 ms for each 1000 members of the
+    group. A group must also fit into one record (`message.max.bytes`), and its members into one response
+    (`response.max.rows`).
     """
     group_max_groups: int
     """The maximum number of groups. A request that would create a further group fails with GROUP_MAX_SIZE_REACHED
@@ -488,8 +488,8 @@ class BrokerKeywords(TypedDict, total=False):
     (`message.max.bytes`).
     """
     group_pending_members_max_bytes: int
-    """The memory in bytes for ids that were assigned to members that have not joined yet. At this limit the oldest
-    ids are dropped.
+    """The memory in bytes for member ids that were assigned to clients that have not joined yet. At this limit the
+    oldest of these ids are dropped.
     """
     offset_metadata_max_bytes: int
     """The largest metadata of an offset commit, in bytes."""

@@ -168,7 +168,7 @@ def add(rules: list[Acl], as_json: bool, bootstrap: str) -> None:
 
 
 def _refuse_without_effect(rules: list[Acl]) -> None:
-    """Raise UsageError for a rule that no request can match. A broker accepts such rules."""
+    """Raise UsageError for a rule that no request can match, although a broker accepts such a rule."""
     from ..broker.acls.authorizer import OPERATIONS
     from ..broker.security.client_host import is_address, spelled_as_in_kafka
     from ..protocol.access_rules import AclResourceType

@@ -19,10 +19,10 @@ OBJECTS_PER_LOG: Final = 40
 """Approximate number of tracked objects of an open log."""
 
 SLACK: Final = 200_000
-"""Objects that may be frozen beyond twice the expected number before a full collection runs."""
+"""The number of objects by which the frozen ones may exceed twice the expected number before a full collection."""
 
 LOOK_EVERY: Final = 1_000
-"""Collections of the second generation between two counts of the frozen objects.
+"""The number of collections of the second generation between two counts of the frozen objects.
 
 A count takes a few milliseconds per million objects.
 """

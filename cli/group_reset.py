@@ -36,7 +36,7 @@ class Target:
 
 
 class Move(NamedTuple):
-    """The planned change of one partition. `wanted` is the requested offset, which may lie outside of the partition."""
+    """The planned change of one partition. `wanted` is the requested offset, which may be outside of the partition."""
 
     committed: int | None
     new_offset: int
@@ -45,7 +45,7 @@ class Move(NamedTuple):
 
     @property
     def clamped(self) -> bool:
-        """Whether the requested offset lies outside of the partition."""
+        """Whether the requested offset is outside of the partition."""
         return self.wanted != self.new_offset
 
 

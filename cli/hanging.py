@@ -75,7 +75,7 @@ def hanging(topic: str | None, partition: int | None, older_than: float, as_json
 @click.option(
     "--force",
     is_flag=True,
-    help="Abort even if a coordinator knows the transaction. It stays open in its other partitions.",
+    help="Abort even if a coordinator knows the transaction, which then stays open in its other partitions.",
 )
 @yes_option
 @json_option

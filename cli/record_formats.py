@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Format: TypeAlias = "Callable[[ConsumerRecord], bytes]"
 
 TOMBSTONE: Final = b"<tombstone>"
-"""What the formats `value` and `key-value` print for a missing value. `null` could also be the text of a value."""
+"""What the formats `value` and `key-value` print for a missing value, because `null` could be the text of a value."""
 
 
 def _value(record: ConsumerRecord) -> bytes:

@@ -66,7 +66,7 @@ def _discard_output() -> None:
 
 
 def write_last_line(writer: LineWriter | None, line: str) -> None:
-    """Write the line that says why the process ends to stderr. The lines that `writer` still holds come before it.
+    """Write to stderr the line that says why the process ends, after the lines that `writer` still holds.
 
     If nothing reads stderr, give up after `LAST_LINE_S`.
     """

@@ -1,4 +1,4 @@
-"""Writes settings as a table in Markdown, for the documentation pages of broker, client and pipeline."""
+"""Write settings as a table in Markdown, for the documentation pages of broker, client and pipeline."""
 
 from __future__ import annotations
 

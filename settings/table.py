@@ -1,4 +1,4 @@
-"""Defines a setting: its name, type, default, check and documentation, and the ways in which users give it and see it.
+"""Define a setting: its name, type, default, check and documentation, and the forms in which users write and read it.
 
 The settings of a component form a table: a class body with one declaration per setting. Everything else follows from
 the declaration: the typed attribute that the code reads, the parsing of files, environment variables, flags, mappings

@@ -32,8 +32,8 @@ class AclSettings(Table):
     authorizer_class_name: str = text(
         "",
         _problem_of_authorizer,
-        doc="Empty: every client may do everything. `StandardAuthorizer`, or Kafka's full name of this class, turns on"
-        " access control by ACLs.",
+        doc="The access control. Empty: none, so every client may do everything. `StandardAuthorizer`, or Kafka's full"
+        " name of this class: ACLs decide what clients may do.",
     )
     super_users: str = text(
         "",

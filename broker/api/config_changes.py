@@ -2,7 +2,7 @@
 
 A topic's own settings override the broker's, and a broker's dynamic settings override its configuration (KIP-226). A
 change is made to a copy of the settings. The resulting settings are checked together and then given to the metadata
-store. If one change to a resource cannot be made, none of the changes to it is made.
+store. If one change to a resource cannot be made, the resource does not change at all.
 """
 
 from __future__ import annotations

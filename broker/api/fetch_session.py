@@ -228,9 +228,9 @@ class FetchSessionCache:
             yield 1
 
     def _grow(self, session: FetchSession, name: str | bytes) -> Steps[None]:
-        """Count one more partition of the session. If the cache has no room for it, close the session and raise.
+        """Count one more partition of the session. If the cache has no room for it, close the session.
 
-        Raises KafkaError FETCH_SESSION_ID_NOT_FOUND; the client then sends a full request.
+        Then raise KafkaError FETCH_SESSION_ID_NOT_FOUND, so that the client sends a full request.
         """
         if self._partitions >= self._max_partitions or not _may_be_kept(name):
             yield from self._close(session.id)

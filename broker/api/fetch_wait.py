@@ -114,7 +114,10 @@ class FetchPurgatory:
         self._turn_is_due = False
 
     def wait(self, is_enough: Callable[[Log], bool], max_wait_s: float, connection: ConnectionInfo) -> FetchWait:
-        """Return a wait that ends after `max_wait_s` seconds, or when a log advances and `is_enough(log)` is true."""
+        """Return a new wait. The caller then passes it the logs to watch.
+
+        The wait ends after `max_wait_s` seconds, or when one of these logs advances and `is_enough(log)` is true.
+        """
         wait = FetchWait(self, is_enough, 0 if self._closed else max_wait_s, connection)
         self.waiting[wait] = None
         return wait

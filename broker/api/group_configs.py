@@ -22,7 +22,7 @@ from .services import BrokerServices
 CLAIMS: Final = "transaction.claims"
 
 _LONGEST_VALUE: Final = 30_000
-"""The largest size in bytes of the claims in one setting. A string of Kafka's protocol has at most 32,767 bytes."""
+"""The largest size in bytes of the claims in one setting, because a string in a request has at most 32,767 bytes."""
 
 _DOC: Final = (
     "The partitions that transactional producers of the group have claimed, as a JSON list of topic, partition,"

@@ -47,7 +47,7 @@ TopicPartition = tuple[str, int]
 class ProduceAppend:
     """One partition's batch in a Produce request, and the state of its append.
 
-    If `exempt` is true, only the log checks whether the batch may be appended, not the transaction coordinator.
+    If `exempt` is true, the log decides alone whether the batch may be appended, without the transaction coordinator.
     """
 
     __slots__ = ("answer", "exempt", "flush", "header", "inspection", "partition", "records")

@@ -91,8 +91,8 @@ class _Fetch:
     """One Fetch request in progress.
 
     `missing` is the number of bytes by which the available data falls short of `min_bytes`. `uncreated` is the error if
-    the log of a never-used partition could not be created: the Fetch cannot wait for the first record of such a
-    partition.
+    the log of a never-used partition could not be created. In this case the Fetch cannot wait for the partition's first
+    record.
     """
 
     __slots__ = (
@@ -182,7 +182,10 @@ class _Fetch:
         return log.last_stable_offset if self.committed else log.high_watermark
 
     def _available(self, target: FetchTarget, log: Log, visible: int) -> int:
-        """Return how many bytes the partition has available, at most `missing`. An error counts as `missing` bytes."""
+        """Return how many bytes the partition has available, at most `missing`.
+
+        If the partition has an error or its log diverges, return `missing`, so that the Fetch is answered at once.
+        """
         offset = target.fetch_offset
         failed = log.failure is not None
         if offset < log.log_start_offset or (offset > log.log_end_offset and not failed):

@@ -22,9 +22,9 @@ SKIPPING_ASSIGNMENT_FROM = 9
 def handle(context: RequestContext, request: JoinGroupRequest) -> Deferred[JoinGroupResponse]:
     """Let the member join; send the response when the generation begins. Other requests are executed meanwhile.
 
-    Raises KafkaError INCONSISTENT_GROUP_PROTOCOL if there are more protocols than `group.member.max.protocols`. Kafka
-    returns this code if no member could join with the list of protocols. The leader's response fails with
-    INVALID_REQUEST if it would list more members than `response.max.rows`.
+    Raises KafkaError INCONSISTENT_GROUP_PROTOCOL if the member offers more protocols than
+    `group.member.max.protocols`. The leader's response fails with INVALID_REQUEST if it would list more members than
+    `response.max.rows`.
     """
     version = context.api_version
     most = context.broker.config.group_member_max_protocols

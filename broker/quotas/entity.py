@@ -45,7 +45,7 @@ MAX_PAIRS: Final = 3
 """The largest number of (type, name) pairs in an entity: one each of user, client-id and ip."""
 
 MAX_NAME_CHARACTERS: Final = 1000
-"""The maximum length of a user name or client id with a quota. All quotas are kept in memory."""
+"""The maximum length of a user name or client id with a quota, because all quotas are kept in memory."""
 
 
 def quota_entity(pairs: Iterable[tuple[str, str | None]]) -> QuotaEntity:

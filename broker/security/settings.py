@@ -146,8 +146,8 @@ class SecuritySettings(Table):
     connections_max_reauth_ms: int = long(
         0,
         at_least(0),
-        doc="The time in ms after which a client must have logged in again with SASL (KIP-368). The broker announces"
-        " the time, and clients log in without a new connection. 0: a login lasts as long as its connection.",
+        doc="The time in ms within which a client must log in with SASL again (KIP-368). The broker announces the time,"
+        " and clients log in again on the same connection. 0: a login lasts as long as its connection.",
         per_listener=True,
     )
     sasl_enabled_mechanisms: list[str] = text_list(
