@@ -20,8 +20,8 @@ class RememberedPasswords:
     safe for these reasons:
 
     * Only the right password of an existing user is remembered. A wrong password, or the name of an unknown user, costs
-      a full hash every time, so guessing does not become cheaper, and the time of a response reveals nothing about
-      names.
+      a full hash every time. So guessing does not become cheaper, and the time of a response does not reveal which
+      users exist.
     * The digest is an HMAC-SHA256 with a random key of this process. Both exist only in memory, as do the passwords
       that clients send. The file still contains only salted hashes.
     * The digests are forgotten when the file changes, so a password that was changed or removed is no longer accepted.

@@ -876,9 +876,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     expiry_clock_settle_ms: int = long(
         600000,
         at_least(0),
-        doc="The time in ms for which the wall clock must stay ahead, after a jump to a later time, before the jump"
-        " makes offsets and transactional ids expire. 0: the jump has an effect at once, as in Kafka. Not a setting of"
-        " Kafka.",
+        doc="How long a jump of the wall clock to a later time has no effect on the expiry of offsets and transactional"
+        " ids, in ms. After this time, they expire by the new time. 0: the jump has an effect at once, as in Kafka. Not"
+        " a setting of Kafka.",
     )
     transaction_partition_verification_enable: bool = boolean(
         True,

@@ -542,8 +542,9 @@ class BrokerKeywords(TypedDict, total=False):
     transaction_remove_expired_transaction_cleanup_interval_ms: int
     """The time in ms between two searches for transactional ids that have expired."""
     expiry_clock_settle_ms: int
-    """The time in ms for which the wall clock must stay ahead, after a jump to a later time, before the jump makes
-    offsets and transactional ids expire. 0: the jump has an effect at once, as in Kafka. Not a setting of Kafka.
+    """How long a jump of the wall clock to a later time has no effect on the expiry of offsets and transactional
+    ids, in ms. After this time, they expire by the new time. 0: the jump has an effect at once, as in Kafka. Not a
+    setting of Kafka.
     """
     transaction_partition_verification_enable: bool
     """Whether the broker checks that a transactional batch belongs to an ongoing transaction (KIP-890)."""

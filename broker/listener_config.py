@@ -134,8 +134,7 @@ def read_listeners(
     """Return the listeners in the order of `items`.
 
     The arguments are the values of `listeners`, `listener.security.protocol.map` and `advertised.listeners`. Raises
-    ConfigError if names or ports repeat, if a name has no protocol, if an advertised address belongs to no listener, or
-    if clients cannot connect to an advertised address.
+    ConfigError if these contradict each other, or if clients cannot connect to an advertised address.
     """
     if not items:
         raise ConfigError("listeners", "is empty. Name at least one listener as NAME://HOST:PORT")

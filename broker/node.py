@@ -5,7 +5,7 @@ topics → listener → ready. Stop, in this order: refuse new connections and r
 `shutdown.timeout.ms`, stop the coordinators, flush the logs, and write the marker of a clean shutdown. This module
 handles no requests.
 
-If the data directory fails as a whole, the broker continues to answer until it is stopped: it still reads data that is
+If the data directory fails as a whole, the broker continues to answer until it is stopped. It still reads data that is
 on disk, and returns errors for everything that it would have to write. `failure` and `wait_failed` report the failure
 to the program that runs the broker.
 """

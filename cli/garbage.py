@@ -5,8 +5,8 @@ runs on the event loop's thread, and with 10,000 partitions it stops the loop fo
 objects that survive the collections of young objects. A frozen object is excluded from all later collections, but
 nearly all frozen objects are still freed by their reference counts. The amount of garbage that only a full collection
 can free is bounded: `Garbage` runs a full collection when the number of frozen objects exceeds twice the expected
-number. The expected number is the number after the previous full collection, plus the objects of the logs that were
-opened since then.
+number by `SLACK`. The expected number is the number after the previous full collection, plus the objects of the logs
+that were opened since then.
 """
 
 from __future__ import annotations

@@ -203,8 +203,8 @@ def _cause(failures: dict[int, KafkaError]) -> str:
     """Return why a transaction has failed. If the line that was refused first in time is known, the text names it.
 
     `failures` maps the numbers of lines, in ascending order, to their failures. The first failure in time makes other
-    lines fail, some with an AbortableError that has its code and message, and others with errors of their own: for
-    example, a batch that is too large is then not split any more.
+    lines fail. Some of them have an AbortableError with its code and message. Others have errors of their own, for
+    example because a batch that is too large is not split any more.
     """
     from ..client.errors import AbortableError
 

@@ -1,8 +1,8 @@
 """Define a setting: its name, type, default, check and documentation, and the forms in which users write and read it.
 
 The settings of a component form a table: a class body with one declaration per setting. Everything else follows from
-the declaration: the typed attribute that the code reads, the parsing of files, environment variables, flags, mappings
-and keywords, the types of keyword arguments, DescribeConfigs and the reference page::
+the declaration: the typed attribute that the code reads, the parsing of settings from all sources, the types of keyword
+arguments, DescribeConfigs and the reference page::
 
     class BrokerConfig(Table):
         num_partitions: int = integer(1, at_least(1), doc="Partitions of a topic that is created without a number.")

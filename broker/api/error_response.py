@@ -1,8 +1,8 @@
 """Build the response that reports the failure of a whole request, for any API, from the message definitions alone.
 
-If the response has a top-level error code, that code is set. If the error codes are per topic, partition, group or
-transaction, the response gets one item for each item of the request, with the same identity (name, id, index) and the
-error code. This module names no API.
+If the response has a top-level error code, that code is set. Otherwise each item of the response has an error code, for
+example each topic, partition or group. The response then gets one item for each item of the request, with the same
+identity (name, id, index) and the error code. This module names no API.
 """
 
 from __future__ import annotations

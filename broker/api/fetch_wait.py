@@ -1,8 +1,8 @@
 """Let Fetch requests wait until there is enough data (`fetch.min.bytes`).
 
-A wait ends exactly once: when enough data is available, when its time is up, when a later response of its connection
-waits for it, when its connection closes, or when the broker is stopping. The handler reads the records only when the
-response can be sent. When a log advances, the cost per wait does not depend on how many other logs the wait watches.
+A wait ends at the first of these events: enough data is available, its time is up, a later response of its connection
+waits for it, its connection closes, or the broker is stopping. The handler reads the records only when the response can
+be sent. When a log advances, the cost per wait does not depend on how many other logs the wait watches.
 
 Usually the waits of a log are checked as soon as the log advances. If very many waits are due at the same time, only
 some are checked immediately. The others are checked in the next turns of the event loop, a few of each log at a time.

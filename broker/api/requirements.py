@@ -1,8 +1,8 @@
 """Define, in one table, which operations on which resources each API requires.
 
-`authorization.py` enforces the table. While access control is on, an API without a row is refused to all clients except
-super users, so that a new API is never open by omission. The rows are those of Apache Kafka's KafkaApis and
-ControllerApis. docs/reference/access.md is made from the table. Fields of the extension require:
+`authorization.py` enforces the table if access control is on. An API without a row is then for super users only, so
+that a new API is never open by omission. The rows are those of Apache Kafka's KafkaApis and ControllerApis.
+docs/reference/access.md is made from the table. Fields of the extension require:
 
 * InitProducerId for a consumer group: Read on the group and on the topics of the claimed partitions, and Write on the
   transactional id. If the broker assigns the transactional id, Write is required on its prefix,

@@ -2,13 +2,12 @@
 
 A transactional batch is appended only if the transaction coordinator confirms, in the same turn of the event loop, that
 the batch's partition belongs to the producer's ongoing transaction. An open transaction of the producer in the log does
-not prove that: the coordinator may already have committed or aborted the transaction although its marker has not been
-written yet.
+not prove that. The coordinator may already have committed or aborted the transaction, but not yet written its marker.
 
 Produce v12+ adds the partition to the transaction (KIP-890 part 2). For older versions, the coordinator verifies that
-the partition was added (part 1). In a session, whose partitions stay registered between transactions, the first batch
-opens the next transaction, but a late batch must not open it. If the epoch does not change with every transaction, a
-late batch of the previous transaction is recognised by its sequence, which is not the next one in the log.
+the partition was added (part 1). In a session, whose partitions stay registered between transactions, a batch opens the
+next transaction, unless it is a late batch of the previous one. If the epoch does not change with every transaction, a
+late batch is recognised by its sequence, which is not the next one in the log.
 """
 
 from __future__ import annotations
@@ -230,7 +229,7 @@ async def registered(context: RequestContext, registration: Registration, append
     appends them.
 
     After a wait for the previous transaction, all batches are checked again from the beginning, because the session may
-    have ended. Then a batch that would have opened the session's next transaction is late and must be refused.
+    have ended meanwhile. In that case, a batch that would have opened the session's next transaction must be refused.
     """
     coordinator = context.broker.transaction_coordinator
     transactional_id = registration.transactional_id

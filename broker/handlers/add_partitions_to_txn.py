@@ -184,8 +184,8 @@ def _counted(context: RequestContext, request: AddPartitionsToTxnRequest) -> Ste
 async def _add_or_verify(context: RequestContext, transaction: AddPartitionsToTxnTransaction, deadline: float) -> Codes:
     """Add or verify the partitions of one transaction. Return an error code for each; no KafkaError is raised.
 
-    A producer that registers a session's partitions writes to them later, with requests that are checked again. A
-    broker that registers partitions for a client writes to them at once, so these partitions count as written.
+    Partitions that another broker registers for a client count as written, because that broker writes to them at once.
+    The partitions of a session do not count yet: their producer writes to them later, with requests that are checked.
     """
     coordinator = context.broker.transaction_coordinator
     producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)

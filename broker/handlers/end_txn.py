@@ -3,7 +3,7 @@
 v5 returns the next producer epoch (KIP-890).
 
 If the request has Topics (v3+, extension), markers are written to the partitions that it names, and to all others that
-have batches of the transaction. If the client is extension-aware, the partitions that it names stay registered for the
+have batches of the transaction. If the client is extension-aware, the named partitions stay registered for the
 producer's next transaction (a session).
 """
 

@@ -5,9 +5,9 @@ waiting. The response is read from the logs only when it can be sent, so that a 
 memory. A request or session with many partitions is checked in slices. While the request waits, a partition is checked
 only when its log has advanced.
 
-If the client sends another request on the same connection meanwhile, the Fetch is answered early, because responses are
-sent in order and the other response would have to wait. Only if the other request is a Fetch that also has to wait, the
-first Fetch continues to wait. Apache Kafka reads the other request only after it has answered the first one.
+If the client sends another request on the same connection, the waiting Fetch is answered early. Otherwise the other
+response would have to wait, because responses are sent in order. If the other request is a Fetch that also has to wait,
+both wait. Apache Kafka reads the other request only after it has answered the first one.
 """
 
 from __future__ import annotations

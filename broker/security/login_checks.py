@@ -43,8 +43,8 @@ class LoginChecks:
     async def at_once(self, check: Callable[[], bool]) -> bool:
         """Return the result of a check that takes microseconds.
 
-        The check waits for earlier jobs of the login thread: at most one check of `in_turn`, and other jobs, such as
-        computing the credentials of delegation tokens that are used for the first time.
+        The check waits for earlier jobs of the login thread. At most one of them is a check of `in_turn`. Others, for
+        example, compute the credentials of delegation tokens that are used for the first time.
         """
         return await self._threads.run(Lane.LOGIN, check)
 
