@@ -163,7 +163,7 @@ class _LinesSent:
             self._pending.popleft()
 
     def failure(self, error: KafkaError, *, in_transaction: bool) -> str:
-        """Return a message about the first line that is not written and the lines that are written.
+        """Return the message that says which lines are written, and why the first of the others is not.
 
         `error` is the reason why the next line was not sent. If a line in this object has failed, the message gives the
         reason of that failure instead. For a transaction, the message names the line that was refused first, if that

@@ -2,9 +2,9 @@
 
 With `durability=flush`, readers see only the records that are on disk (below the high watermark). A producer with
 acks=0 or acks=1 does not wait for the disk, so readers may see its record only a few milliseconds after the
-acknowledgement. In Kafka, with one replica, they see it before the acknowledgement. Requests for the end of a log
-therefore wait for the flush under way, so that the responses cover all records that were acknowledged before the
-request.
+acknowledgement. In Kafka with one replica, readers see a record before it is acknowledged. To give the same guarantee,
+requests for the end of a log wait for the flush under way. Their responses then cover all records that were
+acknowledged before the request.
 """
 
 from __future__ import annotations

@@ -117,10 +117,10 @@ def _counted(broker: BrokerServices, partitions: int, replication_factor: int) -
 
 
 def check_partition_limit(broker: BrokerServices, partitions: int, *, current: int = 0) -> None:
-    """Check that a topic with `current` partitions may have `partitions`.
+    """Check that a topic may grow from `current` to `partitions` partitions.
 
-    Raises KafkaError INVALID_PARTITIONS if they exceed `topic.max.partitions`, and POLICY_VIOLATION if the partitions
-    of all topics together would exceed `max.partitions`.
+    Raises KafkaError INVALID_PARTITIONS if the topic would exceed `topic.max.partitions`, and POLICY_VIOLATION if all
+    topics together would exceed `max.partitions`.
     """
     limit = broker.config.topic_max_partitions
     if partitions > limit:

@@ -218,9 +218,9 @@ class ClientQuotas:
     def connect(self, ip: str) -> float:
         """Count a new connection. Return for how many seconds its client has to wait (KIP-612).
 
-        The client has to wait if its address has made too many connections. The wait is at most one window of the
-        quota, as in Kafka. The default quota counts an IPv6 address as its network
-        (`network_of`), because a network has too many addresses to give each one a quota.
+        The client has to wait if its address has made too many connections. The wait is at most one window, as in
+        Kafka. The default quota counts an IPv6 address as its network (`network_of`), because a network has too many
+        addresses to give each one a quota.
         """
         if not self._limited_addresses:
             return 0.0
