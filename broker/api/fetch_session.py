@@ -146,7 +146,7 @@ def _may_be_kept(name: str | bytes) -> bool:
 
 
 class FetchSessionCache:
-    """All sessions, the least recently used first: at most `slots` sessions with at most `max_partitions` partitions.
+    """The sessions of all clients: at most `slots` sessions, with at most `max_partitions` partitions in total.
 
     A request with a topic name that no topic can have is answered without a session, because a session would keep the
     name in memory.
