@@ -1,6 +1,6 @@
 """`Admin`: the admin client. The other modules of this package send its requests.
 
-A call about several items returns {item: None or the exception}. If the call's docstring says so, it raises the first
+A call about several items returns, for each item, None or its exception. Calls whose docstrings say so raise the first
 exception instead. Every call retries retriable failures, for default.api.timeout.ms at most.
 """
 
@@ -113,7 +113,7 @@ class Admin:
 
     @property
     def is_open(self) -> bool:
-        """Whether the client has been started and no call has begun to close it."""
+        """Whether the client has been started, and `close` has not been called."""
         return self._cluster is not None
 
     @property
@@ -210,18 +210,19 @@ class Admin:
         """Look up, in each partition, the offset of the first record at or after a time in ms since the epoch. In place
         of a time, -1 means the end, -2 the start, and -3 the record with the latest timestamp.
 
-        The returned offset is -1 if no record is at or after the time. With `isolation_level="read_committed"`, -1
-        means the last stable offset. Raises UnknownTopicError for a topic or partition that does not exist.
+        With `isolation_level="read_committed"`, the end is the last stable offset. If a partition has no record at or
+        after the time, the returned offset is -1. Raises UnknownTopicError for a topic or partition that does not
+        exist.
         """
         return await self._look_up(list_offsets, wanted, isolation_level)
 
     async def list_offsets_or_errors(
         self, wanted: ByPartition[int], *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, ListedOffset | KafkaError]:
-        """Look up offsets like `list_offsets`, but return the error of each partition for which no offset was found.
+        """Look up offsets like `list_offsets`. If the lookup of a partition fails, return its error as the value.
 
-        If a partition is damaged or has no leader, its error is returned at once, along with the offsets of the others.
-        Raises UnknownTopicError for a topic or partition that does not exist.
+        The lookup is not repeated for a partition that is damaged or has no leader. Raises UnknownTopicError for a
+        topic or partition that does not exist.
         """
         return await self._look_up(list_offsets_or_errors, wanted, isolation_level)
 
@@ -319,10 +320,11 @@ class Admin:
         return _raised(outcomes) if raise_errors else outcomes
 
     async def group_claims(self, group_id: str) -> list[GroupClaim]:
-        """Return the claims of a group: for each input partition, the only producer that may commit its offsets
-        (group-aware transactions).
+        """Return the claims of a group. For an input partition, a claim names the only producer that may commit the
+        group's offsets.
 
-        Raises UnsupportedVersionError if the broker does not have the feature; Apache Kafka does not have it.
+        Claims are a part of group-aware transactions, which Apache Kafka does not have. Raises UnsupportedVersionError
+        if the broker does not have them.
         """
         return await claims.group_claims(self._calls, name_of(group_id, "group_id"))
 
@@ -400,10 +402,14 @@ class Admin:
         token expires, however often it is renewed. None means the maximum, which is the broker's
         `delegation.token.max.lifetime.ms`.
 
-        Raises ValueError for a principal that is not of the form "User:bob", and KafkaError:
-        DELEGATION_TOKEN_REQUEST_NOT_ALLOWED for a client that has not logged in, or has logged in with a token,
-        DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_AUTHORIZATION_FAILED, and POLICY_VIOLATION if there are too
-        many tokens. After a lost response, the request is sent again. An unused token may then remain until it expires.
+        Raises ValueError for a principal that is not of the form "User:bob". Raises KafkaError:
+
+        - DELEGATION_TOKEN_REQUEST_NOT_ALLOWED if the client has not logged in, or has logged in with a token,
+        - DELEGATION_TOKEN_AUTH_DISABLED if the broker has no delegation tokens,
+        - DELEGATION_TOKEN_AUTHORIZATION_FAILED if the client may not create tokens for this owner,
+        - POLICY_VIOLATION if there are too many tokens.
+
+        If the response is lost, the request is sent again. A second, unused token may then remain until it expires.
         """
         lifetime_ms = -1 if max_lifetime_ms is None else whole_number(max_lifetime_ms, "max_lifetime_ms", MAX_INT64)
         wanted = None if owner is None else Principal.parse(owner)
@@ -425,8 +431,8 @@ class Admin:
     async def expire_delegation_token(self, hmac: bytes, *, period_ms: int | None = None) -> int:
         """Let the delegation token with this secret expire; return its new expiry in ms since the epoch.
 
-        The token expires after `period_ms`; None removes the token at once. Open connections stay open. Raises the same
-        errors as `renew_delegation_token`.
+        The token expires after `period_ms`; None removes the token at once. Connections that have logged in with the
+        token stay open. Raises the same errors as `renew_delegation_token`.
         """
         period = -1 if period_ms is None else whole_number(period_ms, "period_ms", MAX_INT64)
         return await delegation_tokens.expire(self._calls, hmac, period)
@@ -482,7 +488,7 @@ class Admin:
         )
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
-        """Return state, producer, timeout, start and partitions by transactional id. Raises the first failure.
+        """Return the state, producer, timeout, start and partitions of each transactional id. Raises the first failure.
 
         An unknown id raises KafkaError with code TRANSACTIONAL_ID_NOT_FOUND.
         """

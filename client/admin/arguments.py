@@ -1,7 +1,7 @@
 """Checks the arguments of `Admin`: types, and the ranges of the requests' fields.
 
 The broker decides which names and numbers are valid. A value is refused here only if no request can carry it, or if it
-would be mistaken for another value, as True for 1, or a misspelt isolation level for read_uncommitted.
+would be mistaken for another value: True for 1, or a misspelt isolation level for read_uncommitted.
 """
 
 from __future__ import annotations

@@ -77,7 +77,9 @@ def _member(group: DescribedGroup, member: DescribedGroupMember) -> GroupMember:
 
 
 async def delete_group(calls: AdminCalls, group_id: str) -> KafkaError | None:
-    """Delete a group. Return the failure, or None. After a lost response a missing group counts as deleted."""
+    """Delete a group. Return the failure, or None. If a response
+    was lost and the repeated request does not find the group, the group counts as deleted.
+    """
     answer, _, _, lost = await calls.of_group(
         group_id,
         lambda connection: (DeleteGroupsRequest(groups_names=[group_id]), connection.version_of(DeleteGroupsRequest)),
@@ -171,7 +173,7 @@ async def delete_group_offsets(
 ) -> dict[TopicPartition, KafkaError | None]:
     """Delete committed offsets. Return the failure of each partition, or None. Raises a failure of the whole group.
 
-    After a lost response a missing group counts as done.
+    If a response was lost and the repeated request does not find the group, the offsets count as deleted.
     """
     wanted = list(partitions)
     request = OffsetDeleteRequest(

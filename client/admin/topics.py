@@ -38,8 +38,8 @@ SET, DELETE = 0, 1
 async def create_topics(calls: AdminCalls, topics: Iterable[NewTopic], *, validate_only: bool) -> Outcomes:
     """Create topics. Return the failure of each topic, or None.
 
-    After a lost response, an existing topic counts as created if it was absent before and has the wanted number of
-    partitions.
+    If a response was lost and the repeated request finds that a topic exists, the topic counts as created, provided
+    that it was absent before and has the wanted number of partitions.
     """
     wanted = list(topics)
     request = CreateTopicsRequest(
@@ -97,7 +97,7 @@ async def _partition_counts(calls: AdminCalls, names: list[str]) -> dict[str, in
 async def delete_topics(calls: AdminCalls, names: Iterable[str]) -> Outcomes:
     """Delete topics. Return the failure of each topic, or None.
 
-    After a lost response a missing topic counts as deleted.
+    If a response was lost and the repeated request does not find a topic, the topic counts as deleted.
     """
     wanted = list(names)
 
@@ -124,7 +124,7 @@ async def delete_topics(calls: AdminCalls, names: Iterable[str]) -> Outcomes:
 async def create_partitions(calls: AdminCalls, totals: Mapping[str, int], *, validate_only: bool) -> Outcomes:
     """Increase the numbers of partitions. Return the failure of each topic, or None.
 
-    After a lost response a topic that has the wanted total counts as done.
+    If a response was lost, a topic that already has the wanted total counts as a success.
     """
     request = CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in totals.items()],
@@ -155,7 +155,7 @@ async def describe_cluster(calls: AdminCalls) -> ClusterDescription:
 async def describe_configs(
     calls: AdminCalls, resources: Iterable[ConfigResource]
 ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-    """Return the configs of resources by name. Raises the first failure."""
+    """Return the configs of each resource, by config name. Raises the first failure."""
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)

@@ -72,9 +72,7 @@ class ProducerDescription(NamedTuple):
 
 
 class AbortTransactionSpec(NamedTuple):
-    """Identifies an open transaction of a partition, with all values that its abort marker needs. Kafka uses the same
-    name.
-    """
+    """Identifies an open transaction of a partition, with all values that its abort marker needs."""
 
     partition: TopicPartition
     producer_id: int
@@ -96,7 +94,7 @@ class WhyHanging(Enum):
 
 
 class HangingTransaction(NamedTuple):
-    """A transaction that is open in a partition but unknown to all coordinators: it blocks read_committed consumers."""
+    """A transaction that is open in a partition but unknown to all coordinators. It blocks read_committed consumers."""
 
     partition: TopicPartition
     producer: ProducerDescription

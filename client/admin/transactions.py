@@ -46,7 +46,9 @@ FIRST_WITH_PATTERN: Final = 2
 """First versions of ListTransactions with a filter by duration (KIP-994), and by a pattern (KIP-1152)."""
 
 AT_ONCE: Final = 16
-"""Maximum number of concurrent requests, each for one id. A slow response delays later responses on its connection."""
+"""Maximum number of concurrent requests, each for one id. A slow response delays all later responses on the same
+connection.
+"""
 
 
 async def fence(calls: AdminCalls, transactional_ids: Iterable[str]) -> dict[str, FencedProducer]:
@@ -254,12 +256,12 @@ async def abort(calls: AdminCalls, spec: AbortTransactionSpec) -> None:
 async def find_hanging(
     calls: AdminCalls, partitions: Iterable[TopicPartition], *, older_than_ms: int, now_ms: int, skip_missing: bool
 ) -> list[HangingTransaction]:
-    """Return transactions that are open in a partition and unknown to their coordinators.
+    """Return transactions that are open in a partition and unknown to every coordinator.
 
-    Transactions with a record younger than `older_than_ms` are left out, because they may begin or end between two
-    requests. The remaining transactions are checked again at the end, and returned only if they are unchanged. If
-    `older_than_ms` is 0, no transaction is left out, even if the producer has set timestamps that lie in the future.
-    With `skip_missing` partitions that do not exist are skipped, because topics may be deleted meanwhile.
+    A transaction whose last record is younger than `older_than_ms` is left out, because it may have begun or ended
+    between two requests. With 0, no transaction is left out, even if its timestamps are in the future. At the end the
+    remaining transactions are checked again, and only those that are still open are returned. With `skip_missing`,
+    partitions that do not exist are skipped, because topics may be deleted meanwhile.
     """
     producers = await describe_producers(calls, partitions, skip_missing=skip_missing)
     candidates = [

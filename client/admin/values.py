@@ -13,7 +13,7 @@ from ..values import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create. -1 means the broker's default; `configs` uses Kafka's dotted names."""
+    """A topic to create. The number -1 means the broker's default; `configs` uses Kafka's dotted names."""
 
     name: str
     partitions: int = -1
