@@ -235,7 +235,7 @@ class Consumer(Generic[K, V]):
 
     @property
     def is_open(self) -> bool:
-        """Whether the consumer has been started and no call has begun to close it."""
+        """Whether the consumer has been started, and `close` has not been called."""
         return self._open and not self._closed
 
     # -- what to read
@@ -430,7 +430,8 @@ class Consumer(Generic[K, V]):
                 return {}
 
     def _make_ready(self, record: ConsumerRecord) -> None:
-        """Start a task in which the record's deserializer waits for its service. The end of the task wakes the poll.
+        """Start a task that deserializes the record, for which a deserializer must wait for a service such as a schema
+        registry. The end of the task wakes the poll.
 
         If a task for the same record has already failed, raise its failure. If it is still running, do nothing.
         """
@@ -652,9 +653,9 @@ class Consumer(Generic[K, V]):
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return the group, member and generation of this consumer, for `Producer.send_offsets` (KIP-447).
 
-        They stay the same after the membership has ended: the broker then refuses the offsets. The generation is -1
-        before the consumer has joined the group, and for partitions given to `assign`: the broker does not check such
-        commits.
+        After the membership has ended, this method still returns the same, and the broker refuses the offsets. The
+        generation is -1 before the consumer has joined the group, and for partitions from `assign`. The broker does not
+        check the membership for such a commit.
         """
         return self._with_group("group_metadata()").group_metadata()
 
@@ -766,4 +767,4 @@ def _check_subscription(
     if (topics is None) == (pattern is None):
         raise IllegalStateError("subscribe() takes either topics or a pattern")
     if config.group_id is None:
-        raise IllegalStateError("a subscription needs a group.id; without a group, assign() reads partitions")
+        raise IllegalStateError("a subscription needs a group: set group.id, or use assign() instead")

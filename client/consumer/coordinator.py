@@ -68,8 +68,8 @@ class _ListenerCall:
 
 
 _listener_call: ContextVar[_ListenerCall | None] = ContextVar("listener call", default=None)
-"""The call of a listener in this context. It is a context variable, because a listener may call the consumer in another
-task or thread and wait for it.
+"""The listener's call in which the current code runs, or None. It is a context variable, because a listener may call
+the consumer in another task or thread and wait for it.
 """
 
 
@@ -120,7 +120,7 @@ class ConsumerCoordinator:
 
     @property
     def urgent(self) -> bool:
-        """Whether the next record must be taken by `poll`, because a rebalance, a commit or a failure is due."""
+        """Whether `poll` must run before the next record is taken: a rebalance, a commit or a failure is due."""
         return self._step is not None or self.rebalance_due or self.commits.due
 
     @property
@@ -150,10 +150,9 @@ class ConsumerCoordinator:
         """Return the group, and the member and generation of the last join, to commit offsets in a transaction
         (KIP-447).
 
-        The member and generation stay the same after the membership has ended: the broker then refuses the offsets,
-        because the partitions may belong to another member. Without a generation, the broker would accept the offsets.
-        The generation is -1, and the member id empty, only before the first join, and for partitions that are assigned
-        manually.
+        After the membership has ended, the member and generation stay the same, so that the broker refuses the offsets.
+        Without a generation the broker would accept them, although the partitions may belong to another member. Before
+        the first join, and for partitions that are assigned manually, the generation is -1 and the member id is empty.
         """
         generation = Generation() if self._subscription.manual else self._joined_in
         return ConsumerGroupMetadata(
@@ -343,7 +342,7 @@ class ConsumerCoordinator:
             subscription.assign(one for one in subscription.assigned if one not in partitions)
 
     async def _call(self, method: Callable[[set[TopicPartition]], object], partitions: set[TopicPartition]) -> None:
-        """Call a method of the listener. In a step of a rebalance, mark the call for `refuse_in_listener`."""
+        """Call a method of the listener. Within a rebalance, mark it for `refuse_in_listener`, which then raises."""
         if asyncio.current_task() not in self._steps:
             return await settle(method, method(partitions))
         call = _ListenerCall(self)

@@ -57,7 +57,7 @@ class RecordDeserializer:
         return done
 
     async def waiting(self, record: ConsumerRecord) -> ConsumerRecord[Any, Any]:
-        """Return the record with objects as key and value, after waiting for a service if need be."""
+        """Return the record with objects as key and value. Wait for a service if a deserializer needs one."""
         key = await self._key.waiting(record, record[2])
         value = await self._value.waiting(record, record[3])
         return _new((*record[:2], key, value, *record[4:6], record))

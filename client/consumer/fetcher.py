@@ -5,9 +5,9 @@ records.
 
 Bounds: a broker gets the next request only while each of its readable partitions has at most max.partition.fetch.bytes
 buffered, and all partitions together have less than fetch.max.bytes. So the next response is on its way while the
-previous one is read. A response has at most fetch.max.bytes, or else a single larger batch. Partitions that are paused,
-or passed over by the application, do not count towards these bounds, because their buffered records must not hold up
-other partitions.
+previous one is read. A response has at most fetch.max.bytes, unless a single batch is larger. These bounds ignore
+partitions that are paused, or left out by a call that names other partitions, because their buffered records must not
+hold up other partitions.
 
 Records of a partition are returned in the order of their offsets. Chunks (the records of one partition in one response)
 are kept in order of arrival. A chunk is dropped if its partition has since been revoked, or has got another position by
@@ -403,7 +403,7 @@ class Fetcher:
             self._fail(OffsetOutOfRangeError(state.partition, state.fetch_offset, why))
             return
         log.warning(
-            "offset %d of %s: %s: continuing at the %s offset", state.fetch_offset, state.partition, why, policy
+            "offset %d of %s: %s; continuing at the %s offset", state.fetch_offset, state.partition, why, policy
         )
         state.reset(EARLIEST if policy == "earliest" else LATEST)
 

@@ -127,14 +127,14 @@ class GroupMembership:
     # -- changes of state
 
     def polled(self, *, still: bool = False) -> None:
-        """Record that the application polls. With `still`, the poll is still running: it counts as such until the next
-        call of this method.
+        """Record that the application polls. With `still`, the poll counts as running until the next call of this
+        method.
         """
         self._last_poll = self._loop.time()
         self._in_poll = still
 
     def request_rejoin(self, reason: str) -> None:
-        """Join at the next poll, for the first time or again."""
+        """Let the next poll join the group, for the first time or again. `reason` is logged."""
         if self.rejoin_reason is None:
             log.info("group %s: joining: %s", self.group_id, reason)
             self.rejoin_reason = reason

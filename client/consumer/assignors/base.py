@@ -1,8 +1,8 @@
 """`Assignor`: the base class of assignors. Sans-I/O: the caller passes subscriptions and numbers of partitions.
 
 Invariants of every assignor: each partition of a subscribed topic is assigned to exactly one of the topic's
-subscribers. Only a cooperative assignor leaves a partition unassigned, if its owner must give it up first. The result
-depends on the arguments only, not on the order in which members are passed.
+subscribers. As the only exception, a cooperative assignor leaves a partition unassigned if its owner must first give it
+up. The result depends on the arguments only, not on the order in which members are passed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes the plan of both sticky assignors. It is as balanced as possible and, within that, moves few partitions.
+"""Plans the assignments of both sticky assignors: as balanced as possible, and with few moved partitions.
 
 Sans-I/O. The owner of a partition is the member that claims it in the newest generation. If two members claim the
 partition in that generation, it has no owner (KIP-792). Members with too many partitions give some up, and members with
