@@ -63,7 +63,7 @@ def _addresses(value: object) -> tuple[str, ...]:
     addresses = []
     for item in items:
         if not isinstance(item, str):
-            raise ConfigError(name, f"{item!r} is not host:port but of type {type(item).__name__}")
+            raise ConfigError(name, f"{item!r} must be a string host:port, but is of type {type(item).__name__}")
         address = item.strip()
         if address:
             try:
@@ -100,7 +100,7 @@ def _mechanism(value: object) -> object:
 
 
 class ClientConfig(ClientTable):
-    """Settings of every client."""
+    """The settings that all kinds of clients have."""
 
     refused: ClassVar[Mapping[str, str]] = _REFUSED
 
@@ -212,7 +212,9 @@ class ClientConfig(ClientTable):
         doc="The client's private key as text in PEM, as in Kafka's Java client (KIP-651)."
     )
     ssl_keystore_password: str = password(doc="Password of a PKCS12 or JKS file in ssl.keystore.location.")
-    ssl_enabled_protocols: tuple[str, ...] = text_list(tuple(VERSIONS), doc="Versions of TLS: TLSv1.2, TLSv1.3.")
+    ssl_enabled_protocols: tuple[str, ...] = text_list(
+        tuple(VERSIONS), doc="Accepted versions of TLS: TLSv1.2, TLSv1.3."
+    )
     ssl_cipher_suites: tuple[str, ...] = text_list(
         (), doc="Cipher suites, by their standard names or OpenSSL's. Empty: OpenSSL's defaults."
     )
@@ -276,8 +278,8 @@ class ClientConfig(ClientTable):
     cancel_grace_ms: int = long(
         1_500,
         at_least(0),
-        doc="Maximum time that a cancelled call (for example by asyncio.timeout) waits until the broker has committed"
-        " or aborted a transaction, or removed a group's member. Unfinished work continues in the"
+        doc="Maximum time that a call which was cancelled, for example by asyncio.timeout, still waits for the broker"
+        " to commit or abort a transaction or to remove a group's member. Unfinished work continues in the"
         " background or is left to the broker's timeouts. Not a setting of Kafka's Java client.",
     )
     receive_message_max_bytes: int = long(
@@ -536,7 +538,7 @@ class ConsumerConfig(ClientConfig):
     fetch_min_bytes: int = long(
         1,
         at_least(0),
-        doc="Bytes of records that the broker waits for before it responds, for at most fetch.max.wait.ms.",
+        doc="Bytes of records for which the broker waits before it responds, but no longer than fetch.max.wait.ms.",
     )
     fetch_max_bytes: int = long(
         52_428_800, at_least(0), doc="Maximum bytes of a fetch response. A larger first batch is returned nevertheless."

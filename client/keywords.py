@@ -15,9 +15,9 @@ class ClientKeywords(TypedDict, total=False):
     bootstrap_servers: str | Iterable[str]
     """Addresses host:port of one or more brokers, from which the client learns the others. Kafka has no default."""
     cancel_grace_ms: int
-    """Maximum time that a cancelled call (for example by asyncio.timeout) waits until the broker has committed or
-    aborted a transaction, or removed a group's member. Unfinished work continues in the background or is left to
-    the broker's timeouts. Not a setting of Kafka's Java client.
+    """Maximum time that a call which was cancelled, for example by asyncio.timeout, still waits for the broker to
+    commit or abort a transaction or to remove a group's member. Unfinished work continues in the background or is
+    left to the broker's timeouts. Not a setting of Kafka's Java client.
     """
     client_dns_lookup: Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]
     """Accepted for compatibility and ignored: the client tries all addresses of a host name, one after the other."""
@@ -108,7 +108,7 @@ class ClientKeywords(TypedDict, total=False):
     ssl_context: SSLContext | None
     """TLS context to use instead of the other ssl.* settings, as in aiokafka."""
     ssl_enabled_protocols: str | Iterable[str]
-    """Versions of TLS: TLSv1.2, TLSv1.3."""
+    """Accepted versions of TLS: TLSv1.2, TLSv1.3."""
     ssl_endpoint_identification_algorithm: Literal["https", "none", ""]
     """Whether a broker's certificate must contain the broker's host name: https (yes) or none. As in Kafka's Java
     client, an empty value means none.
@@ -239,7 +239,7 @@ class ReadingKeywords(ClientKeywords, total=False):
     fetch_max_wait_ms: int
     """Maximum wait of the broker for fetch.min.bytes."""
     fetch_min_bytes: int
-    """Bytes of records that the broker waits for before it responds, for at most fetch.max.wait.ms."""
+    """Bytes of records for which the broker waits before it responds, but no longer than fetch.max.wait.ms."""
     group_protocol: Literal["classic"]
     """Protocol of the group. Only classic is supported."""
     heartbeat_interval_ms: int
