@@ -1,8 +1,7 @@
-"""`is_cancelling` recognises the cancellation of a client's task. `grace_s` and `ClosingBound` bound how long a client
-that is closed by a cancellation waits for the broker.
+"""Recognises cancellations, and bounds how long a cancelled client waits for the broker while it closes.
 
-`asyncio.timeout` and `TaskGroup` cancel a task once. They do not cancel it again while `__aexit__` awaits, so
-`__aexit__` must bound its own waits: a broker that does not respond must not hold up the caller.
+`asyncio.timeout` and `TaskGroup` cancel a task once. They do not cancel it again while the client's `__aexit__` awaits.
+So `__aexit__` must bound its own waits; otherwise a broker that does not respond would hold up the caller.
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ from .config import ClientConfig
 def is_cancelling() -> bool:
     """Return whether the current task has been asked to cancel.
 
-    If not, a CancelledError in the task comes from a future that other code has cancelled. If that error left the task,
-    it would end the task silently.
+    If it has not, a CancelledError in the task comes from a future that other code has cancelled. Such an error must be
+    caught, because otherwise it would end the task silently.
     """
     current = asyncio.current_task()
     return current is not None and current.cancelling() > 0
 
 
 def grace_s(config: ClientConfig, error: BaseException | None) -> float | None:
-    """Return the bound for closing after `error`, in seconds, or None if `error` is not a cancellation."""
+    """Return the maximum seconds for closing a client after `error`, or None if `error` is not a cancellation."""
     return config.cancel_grace_ms / 1000 if isinstance(error, asyncio.CancelledError) else None
 
 
 class ClosingBound:
-    """The time that is left for closing a client in several steps. A cancellation in one step shortens the time for all
-    others.
+    """Bounds the time for closing a client in several steps, each of which runs in a `with` block of this object.
 
-    Each step runs in a `with` block of this object. After a cancellation, at most cancel.grace.ms remain.
+    If a step is cancelled, the remaining steps together have at most cancel.grace.ms. `timeout_s` bounds all steps
+    together; None means no bound unless a step is cancelled.
     """
 
     def __init__(self, config: ClientConfig, timeout_s: float | None) -> None:

@@ -1,7 +1,7 @@
-"""`Closing`: one call closes a client. Calls that come while it runs wait for it, and return or raise the same.
+"""`Closing`: the first call of `close` closes a client; calls that come meanwhile wait for it and share its outcome.
 
-If these calls returned at once, the program could end before the first call has sent the last records. `close_after`
-closes a client at the end of its `async with` block.
+If they returned at once, the program could end before the first call has sent the last records. `close_after` closes a
+client at the end of its `async with` block.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Closing:
-    """The call that closes a client. `what` names the client in messages."""
+    """Lets one call close a client while other calls wait for it. `what` names the client in messages."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -30,7 +30,7 @@ class Closing:
         return self._under_way is not None
 
     async def run(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Close the client by awaiting `close()`. Only the first call does this; later calls use `wait`."""
+        """Close the client by awaiting `close()`. Only for the first call; later calls must use `wait`."""
         self._under_way = under_way = asyncio.get_running_loop().create_future()
         outcome: KafkaError | None = None
         try:
@@ -43,9 +43,9 @@ class Closing:
             under_way.set_result(outcome)
 
     async def wait(self, timeout_s: float | None) -> None:
-        """Wait until the call under way has closed the client, and raise its KafkaError, if any.
+        """Wait for the call that is closing the client. If that call raises a KafkaError, raise a copy of the error.
 
-        Raises KafkaTimeoutError after `timeout_s` seconds (None: waits without a limit).
+        Raises KafkaTimeoutError after `timeout_s` seconds; None means no limit.
         """
         under_way = self._under_way
         if under_way is None:
@@ -60,10 +60,9 @@ class Closing:
 
 
 async def close_after(error: BaseException | None, closing: Awaitable[None]) -> None:
-    """Await `closing` at the end of a block. `error` is the exception that ends the block, or None.
+    """Await `closing` at the end of an `async with` block. `error` is the exception that ends the block, or None.
 
-    If there is an `error`, a KafkaError of `closing` is only logged, because the block raises `error`, which is more
-    important.
+    If there is an `error`, a KafkaError of `closing` is only logged, so that the block raises `error`.
     """
     try:
         await closing

@@ -4,10 +4,10 @@ A connection handles correlation ids, framing, the negotiation of versions, the 
 It never retries or reconnects, and knows nothing about topics. When a response does not arrive in time, the connection
 closes and all its unanswered requests fail.
 
-If the broker limits the lifetime of a login, the first request that is sent shortly before the login expires, or later,
-starts a new login on the same connection (KIP-368). Requests that are sent during the new login are held back until the
-login has succeeded, because the broker accepts no other requests between the messages of a login. If the client has
-used more than its quota, requests are also held back for the throttle time that the broker's response states (KIP-219).
+If the broker limits the lifetime of a login, the client logs in again on the same connection (KIP-368). The first
+request after most of the lifetime has passed starts the new login. All requests are held back until the login has
+succeeded, because the broker accepts no other requests between the messages of a login. If the client has used more
+than its quota, requests are also held back for the throttle time that the broker's response states (KIP-219).
 
 Invariants: a response belongs to the oldest unanswered request, or the connection closes. A future of `send` or `post`
 is always resolved, at the latest by its timeout. After `close` nothing is written.
@@ -210,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
         return connection
 
     async def _connect_with_tls(self, host: str, port: int, context: ssl.SSLContext) -> None:
-        """Connect and do the TLS handshake. Raises OSError (ssl.SSLError is one)."""
+        """Connect and do the TLS handshake. Raises OSError, such as its subclass ssl.SSLError."""
         plain, _ = await self._loop.create_connection(asyncio.Protocol, host, port)
         reset = ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
         if plain.is_closing():
@@ -243,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def unanswered(self) -> int:
-        """The number of requests that wait for their response, or to be written."""
+        """The number of requests that have not been written, or have no response yet."""
         return len(self._unanswered) + len(self._posted) + len(self._held or ())
 
     def version_of(self, request: type[Request[Any]], at_most: int = 32767) -> int:
@@ -576,8 +576,8 @@ class Connection(asyncio.BufferedProtocol):
     def _timer_fired(self) -> None:
         """Expire late requests, but only after the bytes in the socket have been read.
 
-        A program that blocks the event loop may let a deadline pass while the response waits in the socket, and asyncio
-        reads one buffer per poll.
+        Otherwise, a response that arrived in time could be dropped: the program may block the event loop until the
+        deadline has passed, and asyncio reads only one buffer per iteration of the loop.
         """
         self._has_read = False
         # A callback runs before its loop iteration polls the sockets, so the second callback runs after a poll.
@@ -622,14 +622,14 @@ class Connection(asyncio.BufferedProtocol):
         self._looking = look
 
     def _look(self) -> None:
-        """Check whether the socket has taken all bytes. The transport below TLS does not report when it is empty."""
+        """Try again to resolve the futures of `post`, unless requests are delayed for another reason."""
         self._looking = None
         if not self._choked and self._held is None:
             self._have_left()
 
     def _have_left(self) -> None:
-        """Resolve the futures of `post`, because the transport has passed on all requests. With TLS, the futures wait
-        until the socket has taken the bytes as well.
+        """Resolve the futures of `post`, because the transport has passed on all requests. With TLS, first wait until
+        the socket has taken the bytes, which the transport below TLS does not report.
         """
         if self._posted and self._has_bytes_below_tls():
             self._look_again(self._loop.call_later(LOOK_S, self._look))

@@ -116,7 +116,7 @@ class ConnectionPool:
                 connection.close("it was idle for connections.max.idle.ms")
 
     async def close(self) -> None:
-        """Close every connection, and wait until the sockets are closed. A cancellation ends only the wait."""
+        """Close every connection, and wait until the sockets are closed. If the wait is cancelled, they close later."""
         self._closed = True
         states = list(self._states.values())
         self._states.clear()

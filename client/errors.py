@@ -283,8 +283,8 @@ class PartitionNotRegisteredError(IllegalStateError):
 
 
 def _with_name(text: str, code: ErrorCode, name: str) -> str:
-    """Replace Apache Kafka's name of the error code in a text with the extension's name. In Kafka, this code belongs to
-    another API.
+    """Replace the name of the error code at the beginning of a text with the extension's name, because Apache Kafka
+    uses this code for another API.
     """
     return text.replace(f"{code.name}: ", f"{name}: ", 1)
 

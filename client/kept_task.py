@@ -1,4 +1,4 @@
-"""`KeptTask`: a task that a client needs until the client is closed, even if other code cancels or ends the task."""
+"""`KeptTask`: a task that a client needs until it is closed, and that begins again if other code cancels or ends it."""
 
 from __future__ import annotations
 

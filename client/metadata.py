@@ -63,7 +63,7 @@ class ClusterMetadata:
         return self.names_by_id.get(topic_id)
 
     def is_recreated(self, topic: str, topic_id: bytes) -> bool:
-        """Whether the topic is known to have an id other than `topic_id`: it was deleted and created again."""
+        """Return whether the topic is known to have another id now, because it was deleted and created again."""
         known = self.topics.get(topic)
         return known is not None and known.topic_id != topic_id and NO_UUID not in (known.topic_id, topic_id)
 

@@ -69,10 +69,10 @@ async def list_offsets(
 async def list_offsets_or_errors(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], *, read_committed: bool, timeout_s: float
 ) -> dict[TopicPartition, ListedOffset | KafkaError]:
-    """Look up offsets like `list_offsets`, but return the error of each partition for which no offset was found.
+    """Look up offsets like `list_offsets`. If the lookup of a partition fails, return its error as the value.
 
-    A partition that has no leader, or that its leader cannot read (KAFKA_STORAGE_ERROR), gets its error at once. The
-    lookup is repeated only if the leader has moved or cannot be reached, or if the topic is unknown. Raises
+    The lookup is repeated only if the leader has moved or cannot be reached, or if the topic is unknown. It is not
+    repeated for a partition that has no leader, or that its leader cannot read (KAFKA_STORAGE_ERROR). Raises
     UnknownTopicError as `list_offsets` does.
     """
     lookup = _Lookup(cluster, wanted, read_committed)
@@ -95,9 +95,7 @@ async def list_offsets_or_errors(
 
 
 def _is_final(late: TimeoutError) -> bool:
-    """Return whether this is a final error, which no further round of requests can correct. Otherwise, it is only a
-    timeout.
-    """
+    """Return whether `late` is an error that no further round of requests can correct, and not only a timeout."""
     return isinstance(late, UnknownTopicError) or (isinstance(late, KafkaError) and not late.retriable)
 
 

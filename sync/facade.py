@@ -18,7 +18,7 @@ class AsyncClient(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether the client has been started and no call has begun to close it."""
+        """Whether the client has been started, and `close` has not been called."""
 
     async def __aenter__(self) -> Any:
         """Start the client."""

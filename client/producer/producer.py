@@ -306,7 +306,7 @@ class Producer(Generic[SentK, SentV]):
 
     @property
     def is_open(self) -> bool:
-        """Whether the producer has been started and no call has begun to close it."""
+        """Whether the producer has been started, and `close` has not been called."""
         return self._open
 
     @property
