@@ -1,4 +1,5 @@
-"""The suffixes that a pool may use: `GroupLeases` shares them with other processes, `OwnSuffixes` takes all of them.
+"""Decides which suffixes of its transactional ids a pool may use: `GroupLeases` shares the suffixes with other
+processes, and `OwnSuffixes` takes all of them.
 
 A lease is a group membership, which works with any Kafka broker: processes with the same prefix are members of one
 group, whose leader divides the suffixes (`division.py`). The share of a dead process becomes free when the session of
@@ -46,24 +47,24 @@ class LeaseHolder:
 
 
 class Leases(Protocol):
-    """The source of a pool's suffixes."""
+    """Decides which suffixes of its transactional ids a pool may use."""
 
     @property
     def held(self) -> Collection[int]:
         """The suffixes that may be used for a new transaction now."""
 
     async def start(self, timeout_s: float) -> None:
-        """Begin to acquire suffixes."""
+        """Begin to acquire suffixes. Does not wait for them."""
 
     def release(self, suffix: int) -> None:
         """Report that a withdrawn suffix is no longer in use."""
 
     async def close(self, timeout_s: float | None) -> None:
-        """Give all suffixes back; none may be in use."""
+        """Give all suffixes back. No suffix may be in use."""
 
 
 class OwnSuffixes:
-    """All suffixes of a prefix. No other process may use the prefix."""
+    """Lets a pool use all suffixes of its prefix, which no other process may use."""
 
     def __init__(self, size: int, holder: LeaseHolder) -> None:
         self.held = range(size)
@@ -80,7 +81,7 @@ class OwnSuffixes:
 
 
 class GroupLeases:
-    """The share of the suffixes that this process gets as a member of the group of all processes with the prefix."""
+    """Shares the suffixes among all processes with the same prefix, which are the members of a consumer group."""
 
     def __init__(self, config: ConsumerConfig, size: int, holder: LeaseHolder) -> None:
         self._config = config

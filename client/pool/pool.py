@@ -65,7 +65,7 @@ class _Idle(NamedTuple, Generic[SentK, SentV]):
 
 @dataclass(slots=True, eq=False)
 class _Work(Generic[SentK, SentV]):
-    """Work on a producer that a task of the pool does. The work leaves the producer idle, or closes it."""
+    """Background work on one producer, such as an abort. At its end the producer is idle or closed."""
 
     run: Callable[[], Coroutine[Any, Any, None]]
     name: str
@@ -226,8 +226,8 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
                 await self._leases.close(bound.left_s())
 
     def _producers(self) -> list[Producer[SentK, SentV]]:
-        """Return the idle and the lent producers, and those of work that has not begun. End the loans, so that the lent
-        producers cannot be used any more.
+        """End all loans, so that lent producers cannot be used any more. Return the lent and the idle producers, and
+        those whose background work has not begun.
         """
         producers = [work.producer for work in self._not_begun]
         producers += [idle.producer for idle in self._idle.values()]
@@ -280,11 +280,11 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
             yield producer
 
     async def take(self) -> PooledProducer[SentK, SentV]:
-        """Lend a producer to this task until `close`. If the task ends without closing the producer, the pool takes it
-        back.
+        """Lend a producer to this task, until the producer's `close` is called. If the task ends without that call, the
+        pool takes the producer back.
 
         Raises PoolExhaustedError if no producer becomes free. Raises IllegalStateError in a task that already has a
-        producer of this pool: the task could wait for the producer that it holds itself.
+        producer of this pool, because the task could wait forever for the producer that it has itself.
         """
         self._check()
         task = asyncio.current_task()
@@ -348,7 +348,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
         return PoolExhaustedError(
             ErrorCode.REQUEST_TIMED_OUT,
             f"pool {self._prefix!r}: {why}; of {self._size} producers this process has {status.held}, "
-            f"{status.in_use} are in use{reason}",
+            f"of which {status.in_use} are in use{reason}",
         )
 
     # -- giving back
@@ -491,8 +491,8 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
     def _begin(self, work: _Work[SentK, SentV]) -> None:
         """Begin a task that does the work.
 
-        If other code cancels the task before its first step, its `finally` blocks do not run. It then begins again
-        after BEGIN_AGAIN_S, unless the pool is closed meanwhile: in that case, `close` closes the producer.
+        If other code cancels the task before its first step, its `finally` blocks do not run. A new task then begins
+        the work after BEGIN_AGAIN_S. If the pool is closed before that, `close` closes the producer.
         """
         self._not_begun.add(work)
 
