@@ -184,7 +184,7 @@ class Worker(RebalanceListener):
     # -- the transactions
 
     async def _transact(self) -> None:
-        """Process and commit the batch, in one transaction or in one per partition, which run at the same time."""
+        """Process and commit the batch: in one transaction, or in one per partition, all at the same time."""
         batch, assignment = self._batch, self._owned
         if assignment is None or self._assignment() != assignment:
             raise AbortableError(

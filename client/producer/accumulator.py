@@ -2,11 +2,11 @@
 
 It owns the partitions' queues and the memory of all batches together (buffer.memory). It decides when a batch is ready:
 when it is full, linger.ms has passed, or a caller flushes or waits for memory. Every record goes through `append`,
-which never waits. If `append` returns None, its caller has to await `room`.
+which never waits. If `append` returns None, its caller has to wait for memory with `room`.
 
 A batch begins with the memory for INITIAL_SIZE bytes, or for a single larger record. If more memory is needed before
-the batch is sent, the batch gets it, up to its full size, as long as memory is free. Kafka's client reserves batch.size
-bytes for each partition.
+the batch is sent, the batch gets it, up to its full size, as long as memory is free. Kafka's client, in contrast,
+reserves batch.size bytes for each batch at its beginning.
 
 The records of a batch are compressed only when it is sent. Until then, its memory is that of the uncompressed records.
 A batch is full when its estimated compressed size is batch.size, or when its uncompressed size is the larger of
@@ -41,8 +41,8 @@ INITIAL_SIZE: Final = 16_384
 """The memory in bytes that a batch begins with."""
 
 COMPRESSED_AT_ONCE: Final = 524_288
-"""The uncompressed bytes at which a compressed batch is full, unless batch.size is larger. The event loop waits while a
-batch is compressed, which takes a few milliseconds for this size.
+"""The uncompressed bytes at which a compressed batch is full, unless batch.size is larger. The event loop is
+blocked while a batch is compressed, which takes a few milliseconds for this size.
 """
 
 RATIO_UP, RATIO_DOWN = 0.05, 0.005
@@ -232,8 +232,8 @@ class RecordAccumulator:
         """Add a record to its partition's open batch. If a new batch is needed and there is no memory for it, add
         nothing and return None.
 
-        `has_waited`: `room` has given this record its turn. `forced`: add the record even if no memory is free. Raises
-        RecordTooLargeError for a record that can never be sent, and TypeError for values that are not bytes.
+        `has_waited`: the caller has awaited `room` for this record. `forced`: add the record even if no memory is free.
+        Raises RecordTooLargeError for a record that can never be sent, and TypeError for values that are not bytes.
         """
         waiting = topic.queues[partition].waiting
         if waiting:
@@ -396,9 +396,10 @@ class RecordAccumulator:
     # -- memory
 
     async def room(self, record_bytes: int) -> int:
-        """Wait until it is this task's turn and there is memory for a batch that begins with a record of this size.
+        """Wait for memory for a batch that begins with a record of this size. Tasks get memory in the order of their
+        calls.
 
-        Returns the number of bytes promised to the task, which is the argument for `end_turn`.
+        Returns the number of bytes that are reserved for this task until it calls `end_turn` with that number.
         """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (max(min(self._batch_size, INITIAL_SIZE), HEADER_SIZE + record_bytes), waiter)
@@ -417,7 +418,7 @@ class RecordAccumulator:
         return entry[0]
 
     def end_turn(self, promised: int) -> None:
-        """End the turn of a task, which has added its record or failed. The next task may use the remaining bytes."""
+        """Give up the bytes that `room` reserved, because the task has added its record or failed."""
         self._promised -= promised
         self._free_room()
 

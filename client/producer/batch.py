@@ -88,11 +88,11 @@ class Outcome:
 class ProducerBatch(Outcome):
     """A batch of records for one partition, with its place in the partition's sequence.
 
-    Batches are delivered by ascending `order`, which grows with each new batch. The parts of a split batch have the
-    order of the split batch, followed by 0 and by 1. `base_sequence` is -1 until the batch is first sent. `was_sent`:
-    the batch, or the larger batch that it was split from, was sent with the current sequence. `maybe_written`: a
-    response was lost, or did not say whether the batch was written. `doubtful`: the batch is a part of a batch that may
-    have been written as a whole.
+    Batches are delivered by ascending `order`, a tuple that grows with each new batch. The parts of a split batch have
+    the tuple of that batch, with 0 and with 1 appended. `base_sequence` is -1 until the batch is first sent.
+    `was_sent`: the batch, or the larger batch that it was split from, was sent with the current sequence.
+    `maybe_written`: a response was lost, or did not say whether the batch was written. `doubtful`: the batch is a part
+    of a batch that may have been written as a whole.
     """
 
     __slots__ = (

@@ -97,7 +97,7 @@ class PartitionQueue:
         return self.gap is not NO_GAP
 
     def may_send(self, now: float) -> bool:
-        """Whether the order allows another batch to be sent now."""
+        """Return whether the order allows another batch to be sent now."""
         if self.failed or now < self.retry_at:
             return False
         if not self.in_flight:

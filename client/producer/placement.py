@@ -247,7 +247,7 @@ class RecordPlacement:
 
     def _learn_again(self, topic: str) -> None:
         """Look a topic up again if records still wait for it. After the producer has been closed, no records wait,
-        because closing lets them fail.
+        because closing makes them fail.
         """
         known = self._accumulator.topics.get(topic)
         if known is not None and known.unplaced is not None and topic not in self._learning:

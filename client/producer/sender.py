@@ -136,7 +136,7 @@ class Sender:
             self._on_crash("the sender", error)
 
     def crashed(self, error: KafkaError) -> None:
-        """Send nothing more, and let every batch fail with this error."""
+        """Send nothing more, and make every batch fail with this error."""
         self.close()
         for batch in list(self._accumulator.incomplete):
             if not batch.done:

@@ -42,7 +42,7 @@ class RecordSerializer:
             ) from None
 
     async def waiting(self, topic: str, key: Any, value: Any) -> tuple[Any, Any]:
-        """Return key and value as bytes, after waiting for a service if need be."""
+        """Return key and value as bytes. Wait for a service if a serializer needs one."""
         return await self._key.waiting(topic, key), await self._value.waiting(topic, value)
 
 

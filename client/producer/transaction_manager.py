@@ -285,8 +285,8 @@ class TransactionManager:
         self.written.add(partition)
 
     def partitions_for_end_txn(self) -> frozenset[Partition] | None:
-        """Return the partitions that EndTxn is to name, or None. It must not name any partitions if others may have
-        been written, too.
+        """Return the partitions that EndTxn is to name. Return None if it must not name partitions, because others may
+        have been written too, or because the broker does not have the extension.
         """
         if not self.extension or self.sent - self.written:
             return None

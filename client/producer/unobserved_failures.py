@@ -1,7 +1,7 @@
 """`UnobservedFailures`: failures of records that the program has not received yet. `flush` raises them.
 
 A program that never flushes must not collect more and more failures. If the program still holds the `Delivery` of a
-record, it can still receive the record's failure. So the failure is kept as long as this object exists. Of all other
+record, it can still receive the record's failure. So the failure is kept as long as the `Delivery` exists. Of all other
 failures, only the first and the last are kept. The last one is kept because it may be newer than a `flush` that is
 about to raise the first one.
 """
