@@ -32,7 +32,7 @@ EXIT_TIMEOUT_S: Final = 5.0
 """Maximum seconds for which the interpreter's exit waits to close clients that were left open."""
 
 BLOCKED_LOOP_S: Final = 1.0
-"""Seconds after EXIT_TIMEOUT_S when the exit stops waiting for an event loop that a function of the program blocks."""
+"""Seconds that the exit waits beyond EXIT_TIMEOUT_S if a function of the program blocks the event loop."""
 
 NOT_CLOSED: Final = "clients of oncelog.sync could not be closed within %g s"
 """The warning if some clients are not closed in time at the interpreter's exit."""
@@ -53,7 +53,7 @@ class Registration:
     is_open: Callable[[], bool]
     """Returns False once a call has begun to close the client."""
     is_broker: bool = False
-    """Whether newer clients may need the client until they are closed."""
+    """Whether the client is a broker, which clients that were started later may need until they are closed."""
 
 
 class BackgroundLoop:
@@ -99,13 +99,15 @@ class BackgroundLoop:
     ) -> T:
         """Call `work` in the loop, wait until its coroutine has ended, and return the result or raise the exception.
 
-        The coroutine is made in the loop, because an interrupt could arrive between its creation and its start. An
-        exception in the waiting thread, for example KeyboardInterrupt, cancels the coroutine and waits for its end. If
-        the coroutine has ended with a result nevertheless, `undo` is called in the loop with the lost result. Raises
-        IllegalStateError in the loop's own thread, and after a fork. Raises FatalError if the loop ends meanwhile.
-        Raises TimeoutError after `timeout_s`, even if a function of the program blocks the loop; the coroutine is then
-        cancelled. Warns, once in a process, if the waiting thread has a running event loop, because that loop is
-        blocked meanwhile. Does not warn in a notebook.
+        If the waiting thread is interrupted, for example by KeyboardInterrupt, the coroutine is cancelled, and the
+        exception is raised when the coroutine has ended. If the coroutine returned a result nevertheless, `undo` is
+        called in the loop with this result. The coroutine is made in the loop, so that an interrupt cannot come between
+        its creation and its start.
+
+        Raises IllegalStateError in the loop's own thread, and after a fork. Raises FatalError if the loop ends
+        meanwhile. After `timeout_s`, cancels the coroutine and raises TimeoutError, even if a function of the program
+        blocks the loop. Warns, once in a process, if the waiting thread has a running event loop, which the call
+        blocks; does not warn in a notebook.
         """
         self.check_process()
         if threading.current_thread() is self._thread:
@@ -149,8 +151,8 @@ class BackgroundLoop:
                 del self._open[client]
 
     def shut_down(self) -> None:
-        """Close the clients that are still open, wait for those that other threads close, within EXIT_TIMEOUT_S, and
-        end the thread.
+        """Close the clients that are still open, and wait for those that other threads are closing. Give up after
+        EXIT_TIMEOUT_S. Then end the thread.
         """
         try:
             self.run(self._close_all, timeout_s=EXIT_TIMEOUT_S + BLOCKED_LOOP_S)
@@ -166,8 +168,8 @@ class BackgroundLoop:
     async def _close_all(self) -> None:
         """Close the clients, newest first, because a client may need another that was started before it.
 
-        Each client has a share of the time. When its share is over, it goes on closing, and the next client's turn
-        begins. Before a broker is closed, all clients that are still closing have another share of the time.
+        Each client gets a share of the time. If it is still closing after that, the next client begins to close at the
+        same time. Before a broker is closed, all clients that are still closing get another share.
         """
         if left := len(self._open.keys() - self._closing.values()):
             log.warning("%d client(s) of oncelog.sync were not closed before exit: use `with`", left)
@@ -189,8 +191,8 @@ class BackgroundLoop:
             log.warning(NOT_CLOSED, EXIT_TIMEOUT_S)
 
     def _share_s(self, deadline: float) -> float:
-        """Return the seconds for the next client to close, so that each further client has as much time, and another
-        such time is left at the end for all that are still closing.
+        """Return the next client's share of the remaining time, in seconds. All further clients get an equal share, and
+        one more is left at the end for clients that are still closing.
         """
         return max(deadline - self._loop.time(), 0.0) / (len(self._open) + 1)
 
@@ -208,8 +210,10 @@ class BackgroundLoop:
 
 
 class ExitedError(Exception):
-    """A coroutine or a function of the program raised SystemExit or KeyboardInterrupt, `cause`. As the exception of a
-    task, these would end the loop. The call that waits for the task raises `cause`.
+    """A coroutine or a function of the program raised SystemExit or KeyboardInterrupt, which is `cause`.
+
+    The task raises this error in place of `cause`, which would end the loop. The call that waits for the task raises
+    `cause`.
     """
 
     def __init__(self, cause: BaseException) -> None:

@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 class AsyncClient(Protocol):
-    """What every asyncio client has."""
+    """The interface that all asyncio clients have in common."""
 
     @property
     def is_open(self) -> bool:
