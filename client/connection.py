@@ -612,7 +612,7 @@ class Connection(asyncio.BufferedProtocol):
             self._arm(min([*(one.deadline for one in waiting), *(deadline for _, deadline in self._posted)]))
 
     def _has_bytes_below_tls(self) -> bool:
-        """Whether the socket's transport, to which TLS passes its bytes, still buffers some of them."""
+        """Return whether the socket's transport, to which TLS passes its bytes, still buffers some of them."""
         below = self._below_tls
         return below is not None and not below.is_closing() and below.get_write_buffer_size() > 0
 

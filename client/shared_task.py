@@ -1,5 +1,5 @@
-"""`outcome_of`: waits for a task that several callers share. `was_interrupted` and `BEGIN_AGAIN_S`: whether and when a
-task begins again.
+"""`outcome_of` waits for a task that several callers share. `was_interrupted` and `BEGIN_AGAIN_S` say whether and when
+a cancelled task begins again.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ T = TypeVar("T")
 BEGIN_AGAIN_S: Final = 0.1
 """Seconds after which a client again begins a task that other code has cancelled.
 
-The pause is a timer of the event loop and not a task. So a program that cancels all tasks until none is left does not
-run forever. asyncio.run cancels all tasks and then closes the event loop: if that happens within the pause, no new task
-is left behind. If closing takes longer, because a task cleans up, the task of a client that was left open begins again,
-and asyncio logs "Task was destroyed but it is pending!".
+During the pause there is only a timer and no task, so that a program which cancels all tasks until none is left does
+not run forever. asyncio.run cancels all tasks and then closes the event loop. If that takes less time than the pause,
+no new task is left behind. If it takes longer, because a task cleans up, the task of a client that was left open begins
+again, and asyncio logs "Task was destroyed but it is pending!".
 """
 
 
 def was_interrupted(task: asyncio.Task[Any]) -> bool:
     """Return whether a finished task was cancelled, or was ended by SystemExit or KeyboardInterrupt.
 
-    A function of the program may raise these exceptions, and the event loop may go on.
+    A function of the program may raise these exceptions, and the event loop may continue to run.
     """
     return task.cancelled() or not isinstance(task.exception(), Exception | None)
 

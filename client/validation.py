@@ -1,7 +1,7 @@
 """Checks the topics, partitions, positions, names, numbers and times that a program passes, before they take effect.
 
 A wrong type raises TypeError, which names the right type. A value that no request can carry is refused here as well: in
-a request that is sent in the background, it would let the records of other callers fail as well. A negative offset is
+a request that is sent in the background, it would make the records of other callers fail as well. A negative offset is
 refused because brokers store it as "no offset", so that the group would start at another position.
 """
 
