@@ -147,7 +147,7 @@ async def list_acls(calls: AdminCalls, chosen: AclFilter) -> list[Acl]:
 
 
 async def delete_acls(calls: AdminCalls, filters: Sequence[AclFilter]) -> list[Acl]:
-    """Delete the rules that any of the filters selects, and return them. Raises the first failure."""
+    """Delete each rule that at least one filter selects. Return these rules. Raises the first failure."""
     request = DeleteAclsRequest([DeleteAclsFilter(*_filter(chosen)) for chosen in filters])
     answer = await calls.simple(request, "delete access rules")
     deleted: dict[Acl, None] = {}

@@ -133,8 +133,7 @@ class Admin:
         """Create topics. Raises the first failure, or with `raise_errors=False` returns every outcome by topic.
 
         A request whose response was lost is sent again. If the second response says that a topic exists, the topic
-        counts as created by this call, provided that it did not exist when the call began and has the wanted number of
-        partitions.
+        counts as created by this call, unless it existed before the call or has another number of partitions.
         """
         outcomes = await topics.create_topics(self._calls, topics_to_create(new_topics), validate_only=validate_only)
         return _raised(outcomes) if raise_errors else outcomes
@@ -352,7 +351,7 @@ class Admin:
         return await access.list_acls(self._calls, chosen or AclFilter())
 
     async def delete_acls(self, filters: Iterable[AclFilter]) -> list[Acl]:
-        """Delete the access rules that any of the filters selects, and return them. Raises the first failure."""
+        """Delete each access rule that at least one filter selects. Return these rules. Raises the first failure."""
         return await access.delete_acls(self._calls, list(filters))
 
     async def set_password(

@@ -29,7 +29,7 @@ class Quota(NamedTuple):
 def _check(owner: Mapping[str, str | None]) -> None:
     for kind in owner:
         if kind not in TYPES:
-            raise ValueError(f"{kind!r} is not one of {', '.join(TYPES)}")
+            raise ValueError(f"owner: {kind!r} is not one of {', '.join(TYPES)}")
 
 
 async def set_quotas(calls: AdminCalls, owner: Mapping[str, str | None], values: Mapping[str, float | None]) -> None:

@@ -38,8 +38,8 @@ SET, DELETE = 0, 1
 async def create_topics(calls: AdminCalls, topics: Iterable[NewTopic], *, validate_only: bool) -> Outcomes:
     """Create topics. Return the failure of each topic, or None.
 
-    If a response was lost and the repeated request finds that a topic exists, the topic counts as created, provided
-    that it was absent before and has the wanted number of partitions.
+    If a response was lost and the repeated request finds that a topic exists, the topic counts as created, unless it
+    existed before or has another number of partitions.
     """
     wanted = list(topics)
     request = CreateTopicsRequest(

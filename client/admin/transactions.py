@@ -54,7 +54,7 @@ connection.
 async def fence(calls: AdminCalls, transactional_ids: Iterable[str]) -> dict[str, FencedProducer]:
     """Send InitProducerId for each id, as a new producer would; return the outcome by id.
 
-    Retries until the timeout while the open transaction is being aborted (CONCURRENT_TRANSACTIONS) or the coordinator
+    Retry until the timeout while the open transaction is being aborted (CONCURRENT_TRANSACTIONS) or the coordinator
     is moving.
     """
 
@@ -109,7 +109,7 @@ async def list_transactions(
             request.transactional_id_pattern = pattern
         answer = await connection.send(request, version)
         if answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION:
-            raise error_for(answer.error_code, f"{pattern!r} is not a regular expression in RE2's syntax")
+            raise error_for(answer.error_code, f"pattern {pattern!r} is not a regular expression in RE2's syntax")
         if answer.error_code:
             raise error_for(answer.error_code, None)
         if answer.unknown_state_filters:
