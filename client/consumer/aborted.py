@@ -1,9 +1,9 @@
 """`AbortedTransactions`: decides which batches of a fetch a read_committed consumer must not see (KIP-98).
 
 The broker sends [(producer_id, first_offset)] of the aborted transactions that touch the fetched range. A batch belongs
-to an aborted transaction if its producer has an entry whose first offset is not above the batch's last offset, and no
-abort marker of that producer has come in between. Batches of open transactions are never sent, because the response
-ends below the last stable offset.
+to an aborted transaction if its producer has an entry that begins at or before the batch's last offset, unless an abort
+marker of the producer has already ended that transaction. Batches of open transactions are never sent, because the
+response ends below the last stable offset.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ records, or if that task has ended without an exception. Otherwise that task may
 they are read again later. If a call does not come from a task, as with `oncelog.sync`, its thread takes the place of
 the task. Records before a position that the program itself has committed count as processed, too.
 
-The consumer notes its caller when a method is called, and not when the method's coroutine runs: the coroutine may run
+The consumer notes its caller when a method is called, and not when the method's coroutine runs. The coroutine may run
 in another task, for example in one that `asyncio.wait_for` has made. So the methods that return records, and `close`,
 are plain functions that return a coroutine.
 """

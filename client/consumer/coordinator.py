@@ -127,8 +127,8 @@ class ConsumerCoordinator:
     def rebalance_due(self) -> bool:
         """Whether a rebalance waits for the next `poll`, or the membership has failed.
 
-        False while this member joins: the group then waits for other members, and with the cooperative protocol this
-        member continues its work.
+        The value is False while this member waits for the response to its join, because a poll could not continue the
+        rebalance then.
         """
         if self._step is not None:
             step, task = self._step

@@ -5,8 +5,8 @@ offsets: metadata and assignments are bytes. It never joins by itself: the consu
 
 Invariants: `generation_id` is -1 unless the coordinator has this member in the group. A generation ends only when the
 next one begins, when the coordinator responds with an error that ends it, or when the member leaves. Heartbeats are
-sent while STABLE, and only while the application polls: max.poll.interval.ms after the last poll the member leaves
-(KIP-62), and the next poll reports its partitions as lost.
+sent only while the member is STABLE and the application polls. If there is no poll for max.poll.interval.ms, the member
+leaves (KIP-62), and the next poll reports its partitions as lost.
 
 Joins have their own connection, because their responses may take minutes and responses come in order.
 """
@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 CHANNEL: Final = "coordinator"
 JOIN_CHANNEL: Final = "join"
 JOIN_GRACE_S: Final = 5.0
-"""The broker responds to a join after the rebalance timeout at the latest. The member waits this many seconds longer.
-This is also the maximum number of seconds for leaving the group.
+"""Seconds that a member waits for the response to a join after the rebalance timeout, at which the broker responds at
+the latest. This is also the maximum number of seconds for leaving the group.
 """
 
 LAST_JOIN_WITHOUT_STATIC: Final = 4
@@ -417,7 +417,7 @@ class GroupMembership:
                     request.members = [MemberIdentity(member_id=generation.member_id, reason=reason)]
                 await connection.send(request, version)
         except (KafkaError, TimeoutError) as error:
-            log.info("group %s: could not leave, the session will time out: %s", self.group_id, error)
+            log.info("group %s: could not leave; the session will time out: %s", self.group_id, error)
 
     async def close(self) -> None:
         """Stop sending heartbeats."""

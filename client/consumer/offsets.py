@@ -89,8 +89,8 @@ class CommittedOffsets:
         """Commit offsets, and wait until they are durable.
 
         Raises CommitFailedError, RebalanceInProgressError, FencedInstanceError and AuthorizationError. With `retry`,
-        also raises KafkaTimeoutError after the timeout and, before that, InvalidTopicError for a topic that does not
-        exist. Without `retry`, raises the first failure.
+        also raises InvalidTopicError for a topic that does not exist, and KafkaTimeoutError after the timeout. Without
+        `retry`, raises the first failure.
         """
         if not offsets:
             return

@@ -27,8 +27,7 @@ class ConsumerRecord(tuple[Any, ...], Generic[K, V]):
     """A record of a topic. `timestamp` is in ms since the epoch; `leader_epoch` is -1 where the broker does not send
     it. Key and value are bytes, or the objects that the consumer's deserializers return. None stands for null.
 
-    A record is immutable, and equal only to itself. The class is a tuple because tuples are created quickly; see
-    `records_of`.
+    A record is immutable, and equal only to itself. The class is a tuple because tuples are created quickly.
     """
 
     __slots__ = ()
