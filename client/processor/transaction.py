@@ -68,8 +68,9 @@ class ProcessorTransaction(Generic[SentK, SentV]):
         The arguments may change after the call. An object whose schema is not known yet is copied with `copy.deepcopy`.
         If it cannot be copied, it must not change until the function has returned and its batch has ended.
 
-        Raises RecordTooLargeError, SerializationError if a serializer fails, TypeError for values that are not bytes if
-        there is no serializer, and IllegalStateError after the function has returned.
+        Raises RecordTooLargeError if the record is too large, and IllegalStateError after the function has returned.
+        Raises SerializationError if a serializer fails or, without a serializer, TypeError for values that are not
+        bytes.
         """
         if self._over:
             raise IllegalStateError("the transaction has ended: call send() only while the processing function runs")

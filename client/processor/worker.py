@@ -345,7 +345,7 @@ class Worker(RebalanceListener):
                 # Only the coordinator knows the result. A new initialisation would end the transaction, too.
                 if attempt >= MAX_HOPELESS:
                     raise
-                log.warning("the result of a commit is not known yet, asking again: %s", error.message)
+                log.warning("the result of a commit is not known yet; asking again: %s", error.message)
                 await asyncio.sleep(self._backoff(attempt))
                 attempt += 1
 

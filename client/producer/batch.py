@@ -18,7 +18,7 @@ from ..values import RecordMetadata
 
 
 class Outcome:
-    """The common outcome of several records, for which their deliveries wait."""
+    """The common outcome of several records. Their deliveries wait until it is known."""
 
     __slots__ = ("__weakref__", "_observed", "_on_observed", "done", "error", "waiters")
 

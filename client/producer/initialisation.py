@@ -215,7 +215,8 @@ def _refusals(group: ConsumerGroupMetadata, assignment: GroupAssignment) -> Refu
     def too_many(code: ErrorCode) -> KafkaError:
         return error_for(
             code,
-            f"{what}: the broker refused the partitions as invalid; its group.transaction.max.partitions limits them",
+            f"{what}: the broker refused the partitions as invalid;"
+            " its group.transaction.max.partitions limits their number",
         )
 
     return {

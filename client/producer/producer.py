@@ -214,10 +214,10 @@ class Producer(Generic[SentK, SentV]):
         `on_delivery(error, metadata)` is called on the event loop when the record is acknowledged or has failed.
         `flush` does not raise a failure that the callback has received.
 
-        Raises BufferFullError if the buffer is full, RecordTooLargeError if the record is too large, IllegalStateError
-        if the producer is transactional and no transaction is open, and SerializationError if a serializer fails.
-        Raises TypeError for a coroutine function as callback and, if there is no serializer, for values that are not
-        bytes.
+        Raises BufferFullError if the buffer is full, and RecordTooLargeError if the record is too large. Raises
+        IllegalStateError if the producer is transactional and no transaction is open. Raises SerializationError if a
+        serializer fails or, without a serializer, TypeError for values that are not bytes. Raises TypeError for a
+        coroutine function as callback.
         """
         if not self._open:
             self._check_open()
