@@ -144,7 +144,7 @@ class Cluster:
     # -- metadata
 
     def track(self, topics: Iterable[str]) -> None:
-        """Include these topics in every refresh; topics that were not tracked before are looked up soon."""
+        """Include these topics in every refresh of the metadata. Topics that are new are looked up soon."""
         new = {topic_of(topic) for topic in topics} - self._tracked
         if new:
             self._tracked |= new
@@ -183,8 +183,8 @@ class Cluster:
     async def refresh(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
         """Track `topics`, request the metadata of all tracked topics once, and return the new snapshot.
 
-        Calls share a Metadata request until it is sent. A later call waits for the response and then sends its own
-        request, because the response may lack the topics of that call, or may be older than what its caller knows.
+        Calls share a Metadata request until it is sent. A later call first waits for the response, and then sends its
+        own request, because the response may be outdated or lack the topics of this call.
 
         Raises NetworkError or KafkaTimeoutError if no broker responds. Topics that do not exist have an error_code.
         """

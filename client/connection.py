@@ -576,7 +576,7 @@ class Connection(asyncio.BufferedProtocol):
     def _timer_fired(self) -> None:
         """Expire late requests, but only after the bytes in the socket have been read.
 
-        Otherwise, a response that arrived in time could be dropped: the program may block the event loop until the
+        Otherwise, a response that arrived in time could be dropped. The program may block the event loop until the
         deadline has passed, and asyncio reads only one buffer per iteration of the loop.
         """
         self._has_read = False

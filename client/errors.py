@@ -9,7 +9,7 @@ All are `KafkaError`s and keep the error `code` from which they were made. `erro
 | `FatalError` | close the client and make a new one |
 | `ProducerFencedError` | a `FatalError`: if a newer producer does the work, close this one, else initialise again |
 | `AuthenticationError` | a `FatalError`: correct the credentials, then make a new client |
-| `ConcurrentProducerCommitError` | a `FatalError`: take the group's current assignment, then initialise again |
+| `ConcurrentProducerCommitError` | a `FatalError`: get the group's current assignment, then initialise again |
 | `CommitUnknownError` | learn the outcome first: call `commit_transaction()` again, or read what was committed |
 | `UnknownTopicError` | create the topic, or correct its name; a `KafkaTimeoutError` |
 | others | correct the problem that the message names |

@@ -1,6 +1,6 @@
 """Checks the topics, partitions, positions, names, numbers and times that a program passes, before they take effect.
 
-A wrong type raises TypeError, which names the right type. A value that no request can carry is refused here as well: in
+A wrong type raises TypeError, which names the right type. A value that no request can carry is refused here as well. In
 a request that is sent in the background, it would make the records of other callers fail as well. A negative offset is
 refused because brokers store it as "no offset", so that the group would start at another position.
 """

@@ -1,7 +1,8 @@
 """A consumer that stops cleanly: SIGTERM ends it between two records, and no record is lost or handled twice.
 
 Shows   A Consumer in a group that commits offsets after the work, `wakeup()` from a signal handler, and the `async
-        with` block: its end leaves the group at once, so that other members need not wait for a session timeout.
+        with` block. At its end the consumer leaves the group at once, so that other members need not wait for a
+        session timeout.
 Run     oncelog serve --data-dir data --listen 127.0.0.1:9092
         oncelog topic create parcels --partitions 3
         python examples/graceful_consumer.py       # start up to one consumer per partition

@@ -1,7 +1,7 @@
 """The event loop that all blocking clients of a process share, and the daemon thread in which the loop runs.
 
 Invariants: a call returns when its coroutine has ended, by success, failure or cancellation. An interrupt of the
-waiting thread cancels the coroutine first. Only the process that made a loop uses it: after a fork the child process
+waiting thread cancels the coroutine first. Only the process that made a loop uses it. After a fork, the child process
 makes its own loop, and clients that the parent started raise an error in the child.
 """
 
@@ -224,8 +224,8 @@ class ExitedError(Exception):
 class _Call(Generic[T]):
     """A coroutine that runs in the loop, and the thread that waits for its end.
 
-    The thread waits for a plain lock. It must not wait for a concurrent future, an event or a condition: each of these
-    acquires an inner lock for a moment, and an interrupt in that moment leaves the inner lock locked forever. The loop
+    The thread waits for a plain lock, and not for a concurrent future, an event or a condition. Each of those acquires
+    an inner lock for a moment, and an interrupt in that moment would leave the inner lock locked forever. The loop
     would then wait for the inner lock when it sets the outcome.
     """
 
