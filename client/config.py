@@ -154,7 +154,7 @@ class ClientConfig(ClientTable):
     )
     sasl_oauthbearer_method: str = text(
         "default",
-        doc="oidc: fetch tokens from sasl.oauthbearer.token.endpoint.url, as in librdkafka. default: the same if"
+        doc="oidc: fetch tokens from sasl.oauthbearer.token.endpoint.url, as in librdkafka. default: like oidc if"
         " that setting is given, else call sasl.oauth.token.provider.",
         choices=("default", "oidc"),
     )

@@ -66,7 +66,7 @@ class ClientKeywords(TypedDict, total=False):
     sasl_oauthbearer_extensions: str | Iterable[str]
     """Extensions that are sent to the broker with the token: name=value, separated by commas."""
     sasl_oauthbearer_method: Literal["default", "oidc"]
-    """oidc: fetch tokens from sasl.oauthbearer.token.endpoint.url, as in librdkafka. default: the same if that
+    """oidc: fetch tokens from sasl.oauthbearer.token.endpoint.url, as in librdkafka. default: like oidc if that
     setting is given, else call sasl.oauth.token.provider.
     """
     sasl_oauthbearer_scope: str
