@@ -36,9 +36,9 @@ class SharedTaskCancelledError(IllegalStateError):
 async def outcome_of(task: asyncio.Future[T]) -> T:
     """Wait for the task, and return its result. Cancelling one of its waiters does not cancel the task.
 
-    Raises SharedTaskCancelledError if the task is cancelled. A CancelledError would end the waiters silently, as if
-    they had been cancelled themselves (a TaskGroup ignores such an error). If the client is still open, the caller
-    begins a new task.
+    If the task is cancelled, raises SharedTaskCancelledError in place of CancelledError. A CancelledError would end the
+    waiters silently, as if they themselves had been cancelled; a TaskGroup, for example, ignores it. If the client is
+    still open, the caller begins a new task.
     """
     await asyncio.wait({task})  # raises CancelledError only if the waiter itself is cancelled
     if task.cancelled():

@@ -41,7 +41,7 @@ def context_of(config: ClientConfig) -> ssl.SSLContext | None:
         assert isinstance(config.ssl_context, ssl.SSLContext)
         beside = sorted(name for name in config.explicit if name.startswith("ssl.") and name != "ssl.context")
         if beside:
-            raise ConfigError(beside[0], "has no effect together with ssl_context: give one of them")
+            raise ConfigError(beside[0], "has no effect together with ssl_context: give only one of them")
         return config.ssl_context
     context = ssl.create_default_context() if not _trusts(config) else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = config.ssl_endpoint_identification_algorithm == "https"
@@ -62,7 +62,7 @@ def _given(config: ClientConfig, settings: Sequence[str]) -> str:
     """Return the one of `settings` that has a value, or "" if none has one. Raises ConfigError if several have one."""
     given = [setting for setting in settings if _value(config, setting)]
     if len(given) > 1:
-        raise ConfigError(given[1], f"means the same as {given[0]}: give one of them")
+        raise ConfigError(given[1], f"means the same as {given[0]}: give only one of them")
     return given[0] if given else ""
 
 

@@ -3,7 +3,7 @@ and abort these with a marker.
 
 Coordinators know transactional ids, and leaders know the open transactions of their partitions. A transaction hangs if
 it is open at a leader but unknown to every coordinator. Nothing ends such a transaction, and read_committed consumers
-stop before it forever (KIP-664).
+cannot read beyond its beginning (KIP-664).
 """
 
 from __future__ import annotations

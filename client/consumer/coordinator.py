@@ -160,7 +160,7 @@ class ConsumerCoordinator:
         )
 
     def group_assignment(self) -> ConsumerAssignment:
-        """Return the partitions and the generation that assigned them. Both change together.
+        """Return the partitions and the generation that assigned them. The two always match.
 
         During a rebalance the last assignment is returned, until the next assignment is complete. Raises
         RebalanceInProgressError for a consumer that subscribes but is not a member of the group now.

@@ -1,4 +1,4 @@
-"""`FetchedPartition`: the records of one partition in one Fetch response, decoded on demand in portions.
+"""`FetchedPartition`: the records of one partition in one Fetch response, decoded on demand, up to PORTION at a time.
 
 It hides what an application must not see: control batches, records below the requested position, and under
 read_committed the records of aborted transactions (`aborted.py`).
@@ -147,9 +147,7 @@ class FetchedPartition:
     # -- inside
 
     def _read_on(self) -> bool:
-        """Decode the next portion of a partly read batch. Return False if there is no such batch, or if the batch is
-        damaged.
-        """
+        """Decode more records of a partly read batch. Return False if there is no such batch, or if it is damaged."""
         if self._reader is not None:
             with contextlib.suppress(KafkaError):  # raised again by the next call of `take`
                 return self._load()
@@ -169,9 +167,7 @@ class FetchedPartition:
             self._load()
 
     def _load(self) -> bool:
-        """Decode the next batch, or the next portion of a batch, that has visible records. Return False if none is
-        left.
-        """
+        """Decode the next visible records, up to PORTION of one batch. Return False if no visible record is left."""
         while True:
             if self._reader is not None:
                 assert self._header is not None
@@ -212,7 +208,7 @@ class FetchedPartition:
         return BatchReader(self._data, position, header, origin, self._limits)
 
     def _read(self, reader: BatchReader, position: int, header: BatchHeader) -> bool:
-        """Decode the next portion of a batch. Return False if none of its records is visible."""
+        """Decode up to PORTION more records of a batch. Return False if none of them is visible."""
         try:
             records = records_of(reader.read(PORTION))
         except KafkaError as error:

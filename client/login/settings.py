@@ -83,7 +83,7 @@ def _one_of(config: ClientConfig, names: tuple[str, ...]) -> str:
     """Return the value of the one setting in `names` that is given, or "" if none of them is given."""
     present = [name for name in names if _value(config, name)]
     if len(present) > 1:
-        raise ConfigError(present[1], f"means the same as {present[0]}: give one of them", present[0])
+        raise ConfigError(present[1], f"means the same as {present[0]}: give only one of them", present[0])
     return _value(config, present[0]) if present else ""
 
 
@@ -93,7 +93,7 @@ def _jaas_options(config: ClientConfig, mechanism: str) -> Mapping[str, str] | N
         return None
     for name in _OF_JAAS:
         if _value(config, name):
-            raise ConfigError(name, f"means the same as an option in {_JAAS}: give one of them", _JAAS)
+            raise ConfigError(name, f"means the same as an option in {_JAAS}: give only one of them", _JAAS)
     from ...auth.jaas import parse_jaas
 
     try:
@@ -118,7 +118,7 @@ def _bearer(config: ClientConfig, options: Mapping[str, str]) -> Mechanism:
     extensions = _extensions(config, options)
     if provider is not None:
         if url:
-            raise ConfigError(_URL, f"has no effect together with {_PROVIDER}: give one of them", _PROVIDER)
+            raise ConfigError(_URL, f"has no effect together with {_PROVIDER}: give only one of them", _PROVIDER)
         return OAuthBearer(TokenSource(lambda: provided(provider)), extensions)
     if not url:
         other = "" if config.sasl_oauthbearer_method == "oidc" else f", or {_PROVIDER}"

@@ -14,10 +14,9 @@ class TooManyWaitingError(Exception):
 
 
 class WaitingLine:
-    """A queue of tasks. `await line.wait(choose)` calls `choose` each time it is the task's turn, until the result is
-    not None.
+    """A queue of tasks. In `await line.wait(choose)` a task waits until it is the first, and its `choose` succeeds.
 
-    Call `wake` whenever `choose` may succeed. The first task in the queue then tries.
+    `choose` returns None if it fails. Call `wake` whenever `choose` may succeed; the first task then calls it again.
     """
 
     def __init__(self, max_waiting: int, max_wait_s: float) -> None:
