@@ -41,7 +41,7 @@ SALT_BYTES: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """An access rule: a principal may, or with `permission="DENY"` may not, perform an operation on a resource.
+    """An access rule. It allows a principal an operation on a resource or, with `permission="DENY"`, denies it.
 
     `kind` is TOPIC, GROUP, CLUSTER (its `name` is kafka-cluster), TRANSACTIONAL_ID, DELEGATION_TOKEN or USER. With
     `pattern="PREFIXED"` the rule applies to all resources whose names begin with `name`. The name `*`, the principal

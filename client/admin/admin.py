@@ -417,18 +417,18 @@ class Admin:
         )
 
     async def renew_delegation_token(self, hmac: bytes, *, period_ms: int | None = None) -> int:
-        """Renew the delegation token with this secret; return its new expiry in ms since the epoch.
+        """Renew the delegation token that has this secret; return its new expiry in ms since the epoch.
 
-        The token is then valid for `period_ms`, but not beyond its `max_timestamp`. None means the maximum, which is
-        the broker's `delegation.token.expiry.time.ms`. Only the owner and the renewers may renew the token. Raises
-        KafkaError: DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_EXPIRED, DELEGATION_TOKEN_OWNER_MISMATCH, and the
-        errors of `describe_delegation_tokens`.
+        The token is then valid for `period_ms`, but not beyond its `max_timestamp`. A period of None means the maximum,
+        which is the broker's `delegation.token.expiry.time.ms`. Only the owner and the renewers may renew the token.
+        Raises KafkaError: DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_EXPIRED, DELEGATION_TOKEN_OWNER_MISMATCH, and
+        the errors of `describe_delegation_tokens`.
         """
         period = -1 if period_ms is None else whole_number(period_ms, "period_ms", MAX_INT64)
         return await delegation_tokens.renew(self._calls, hmac, period)
 
     async def expire_delegation_token(self, hmac: bytes, *, period_ms: int | None = None) -> int:
-        """Let the delegation token with this secret expire; return its new expiry in ms since the epoch.
+        """Let the delegation token that has this secret expire; return its new expiry in ms since the epoch.
 
         The token expires after `period_ms`; None removes the token at once. Connections that have logged in with the
         token stay open. Raises the same errors as `renew_delegation_token`.
@@ -457,8 +457,8 @@ class Admin:
         Each id gets a new epoch, so older producers can neither write nor commit. A producer that starts later with the
         id works as usual. Returns the producer id and the new epoch of each transactional id, or the error; a failure
         of a single id is not raised. `timeout_ms` (default: default.api.timeout.ms) bounds the call. Until the next
-        producer initialises the id, `timeout_ms` is also the id's transaction timeout, so the broker's
-        transaction.max.timeout.ms limits it.
+        producer initialises the id, `timeout_ms` is also the id's transaction timeout. So it must not be above the
+        broker's transaction.max.timeout.ms.
         """
         return await transactions.fence(
             self._calls_within(timeout_ms), names_of(transactional_ids, "transactional ids")

@@ -30,7 +30,7 @@ from .values import GroupDescription, GroupListing, GroupMember
 
 
 async def list_groups(calls: AdminCalls, states: Iterable[str]) -> list[GroupListing]:
-    """Send ListGroups to every broker, because each broker lists only the groups that it coordinates."""
+    """Return the groups of all brokers. Sends ListGroups to each broker, because it lists only its own groups."""
     wanted = list(states)
 
     async def one(node_id: int) -> list[GroupListing]:
@@ -77,8 +77,9 @@ def _member(group: DescribedGroup, member: DescribedGroupMember) -> GroupMember:
 
 
 async def delete_group(calls: AdminCalls, group_id: str) -> KafkaError | None:
-    """Delete a group. Return the failure, or None. If a response
-    was lost and the repeated request does not find the group, the group counts as deleted.
+    """Delete a group. Return the failure, or None.
+
+    If a response was lost and the repeated request does not find the group, the group counts as deleted.
     """
     answer, _, _, lost = await calls.of_group(
         group_id,

@@ -15,7 +15,7 @@ async def by_leader(
     partitions: Iterable[TopicPartition],
     is_missing: Callable[[TopicPartition], None] | None = None,
 ) -> dict[int, list[TopicPartition]]:
-    """Return the partitions by the id of their leader. Raises the error of a partition without a leader.
+    """Group partitions by the id of their leader. If a partition has no leader, raise its error.
 
     `is_missing` is called with each partition that does not exist. Without `is_missing`, the error of such a partition
     is raised.

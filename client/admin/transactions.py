@@ -42,8 +42,9 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 FIRST_WITH_DURATION: Final = 1
+"""First version of ListTransactions with a filter by duration (KIP-994)."""
 FIRST_WITH_PATTERN: Final = 2
-"""First versions of ListTransactions with a filter by duration (KIP-994), and by a pattern (KIP-1152)."""
+"""First version of ListTransactions with a filter by a pattern of the id (KIP-1152)."""
 
 AT_ONCE: Final = 16
 """Maximum number of concurrent requests, each for one id. A slow response delays all later responses on the same
@@ -96,7 +97,7 @@ async def list_transactions(
     min_duration_ms: int,
     pattern: str | None,
 ) -> list[TransactionListing]:
-    """Send ListTransactions to every broker, because each broker lists only the ids that it coordinates."""
+    """Return the transactional ids of all brokers. Asks each broker, because it lists only its own ids."""
 
     async def one(node_id: int) -> list[TransactionListing]:
         connection = await calls.cluster.connection(node_id)
