@@ -36,7 +36,7 @@ class Loan(Generic[SentK, SentV]):
         self.task.add_done_callback(self._forgotten)
 
     def end(self) -> None:
-        """End the loan, and remove its callback from the task: a long-lived task may take many producers."""
+        """End the loan. Remove its callback from the task, so that a long-lived task does not collect callbacks."""
         self.over = True
         if self._forgotten is not None:
             self.task.remove_done_callback(self._forgotten)

@@ -87,7 +87,7 @@ class Worker(RebalanceListener):
     async def close(self, error: BaseException | None = None) -> None:
         """Abort open transactions, then give up the partitions and leave the group.
 
-        If `error` is a cancellation, or closing is cancelled, the wait for the broker is cancel.grace.ms at most.
+        If `error` is a cancellation, or if closing is cancelled, wait for the broker for cancel.grace.ms at most.
         """
         bound = ClosingBound(self._consumer.config, grace_s(self._consumer.config, error))
         try:
@@ -326,7 +326,7 @@ class Worker(RebalanceListener):
     def _check_topics(self, batch: Batch) -> None:
         """Raise AbortableError if a topic of the batch is known to have been deleted and created again.
 
-        The batch's offsets would skip records of the new topic. oncelog's coordinator checks this as well, but Apache
+        In the new topic, the batch's offsets would skip records. oncelog's coordinator refuses such offsets, but Apache
         Kafka's does not.
         """
         for partition, position in batch.offsets.items():

@@ -542,9 +542,8 @@ class RecordAccumulator:
     def take_failure(self, outcomes: Iterable[Outcome]) -> KafkaError | None:
         """Return the first failure of these outcomes that the program has not received, or None.
 
-        A later flush does not wait for these outcomes, and so does not return their failures again. But
-        flushes that wait for them at the same time all return their failures, because different tasks may have called
-        these flushes.
+        A later flush does not wait for these outcomes, and so does not return their failures again. But flushes that
+        wait for them at the same time all return their failures, because different tasks may have called these flushes.
         """
         failed = [unreceived for outcome in outcomes for unreceived in outcome.unreceived()]
         for outcome in failed:

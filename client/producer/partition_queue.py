@@ -88,7 +88,7 @@ class PartitionQueue:
 
     @property
     def needs_new_epoch(self) -> bool:
-        """Whether the next batch can only be sent with a new epoch. Valid when no batch is in flight."""
+        """Whether the next batch can only be sent with a new epoch. Meaningful only while no batch is in flight."""
         if not self.idempotent or not self.waiting:
             return False
         head = self.waiting[0]

@@ -348,10 +348,10 @@ class Producer(Generic[SentK, SentV]):
     async def begin_transaction(self, partitions: Collection[tuple[str, int]] | None = None) -> None:
         """Begin a transaction. All records that are sent before its commit or abort belong to the transaction.
 
-        With `partitions`, the transaction may write records to these partitions only; offsets are not restricted. With
-        transaction.version 1 or the transaction extension, the partitions are registered with the coordinator before
-        this call returns. Records without a key go to one of these partitions, and a send to another partition raises
-        PartitionNotRegisteredError.
+        With `partitions`, the transaction may write records to these partitions only; offsets are not restricted. If
+        the cluster has transaction.version 1 or the transaction extension, the partitions are registered with the
+        coordinator before this call returns. Records without a key go to one of these partitions, and a send to another
+        partition raises PartitionNotRegisteredError.
         """
         await self._transactional("begin_transaction").begin(partitions)
 

@@ -42,7 +42,7 @@ same name.
 """
 
 IMPLICIT: Final = 12
-"""First version of Produce that adds the partitions that it writes to the transaction (KIP-890)."""
+"""First version of Produce that implicitly adds its partitions to the transaction (KIP-890)."""
 
 REQUEST_OVERHEAD: Final = 512
 """Upper bound for the bytes of a request in addition to its batches."""
@@ -119,9 +119,7 @@ class Sender:
         return [batch for queue in self._accumulator.active for batch in queue.in_flight]
 
     async def drain(self) -> None:
-        """Wait until no batch is in flight. This includes batches that were given up. The wait takes request.timeout.ms
-        at most.
-        """
+        """Wait until no batch is in flight, not even one that was given up. Takes request.timeout.ms at most."""
         while self.in_flight():
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._drain_waiters.append(waiter)

@@ -48,10 +48,9 @@ CLIENT_ADD_PARTITIONS: Final = 3
 
 IMPLICIT_PRODUCE: Final = 12
 IMPLICIT_OFFSETS: Final = 5
+"""First versions of Produce and TxnOffsetCommit that implicitly add their partitions to the transaction (KIP-890)."""
 NEW_EPOCH_END: Final = 5
-"""First versions of Produce and TxnOffsetCommit that add the partitions that they write to the transaction, and first
-version of EndTxn that returns the next epoch.
-"""
+"""First version of EndTxn that returns the next epoch (KIP-890)."""
 
 
 class TransactionCalls:
@@ -69,8 +68,8 @@ class TransactionCalls:
     def learn(self, connection: Connection) -> None:
         """Store which transaction protocol the coordinator's connection offers.
 
-        transaction.version is 2 only if the connection also supports the API versions that version 2 needs. The
-        transaction extension needs version 2.
+        The stored transaction.version is 2 only if the connection also supports the API versions that version 2 needs.
+        The transaction extension needs version 2.
         """
         newest = connection.finalized_features.get("transaction.version", 0)
         speaks = connection.supports(ProduceRequest, IMPLICIT_PRODUCE)

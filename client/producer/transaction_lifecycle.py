@@ -181,8 +181,8 @@ class Transactions:
             if not aware:
                 raise ConfigError(
                     "transactional.group.id",
-                    "send_offsets(offsets) falls back to KIP-447 here, which needs a member id to fence by: call "
-                    "init_transactions(consumer.group_assignment()), or pass the consumer's "
+                    "send_offsets(offsets) needs a member id here, because it fences by member and generation"
+                    " (KIP-447): call init_transactions(consumer.group_assignment()), or pass the consumer's "
                     "group_metadata() to send_offsets",
                     SETTING,
                 )

@@ -48,7 +48,7 @@ PREVIOUS: Final[dict[State, frozenset[State]]] = {
 """Each state with the states that it may follow."""
 
 GOES_ON: Final = (S.IN_TRANSACTION, S.FLUSHING)
-"""The states in which batches and offsets of the transaction may still be sent, and in which they can fail it."""
+"""The states in which batches and offsets of the transaction may be sent, and in which their failure fails it."""
 
 
 def may_follow(before: State, after: State) -> bool:
