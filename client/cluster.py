@@ -144,7 +144,7 @@ class Cluster:
     # -- metadata
 
     def track(self, topics: Iterable[str]) -> None:
-        """Include these topics in every refresh of the metadata. Topics that are new are looked up soon."""
+        """Include these topics in every refresh of the metadata. New topics are looked up soon."""
         new = {topic_of(topic) for topic in topics} - self._tracked
         if new:
             self._tracked |= new
@@ -259,7 +259,7 @@ class Cluster:
         return self._connections.open_connection(node_id, channel)
 
     async def connection(self, node_id: int, channel: str = "") -> Connection:
-        """Return an open connection to a node. If there is none, wait for the backoff of the last failure and connect.
+        """Return an open connection to a node. If there is none, wait until the backoff has passed, and connect.
 
         Raises NetworkError or KafkaTimeoutError if the attempt fails, and NetworkError for an unknown node.
         """
@@ -382,7 +382,7 @@ class Cluster:
             raise error_for(code, f"{kind} {key!r}: {getattr(found, 'error_message', None) or code.text}")
         if found.node_id < 0 or not found.host:
             raise error_for(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{connection.address} named no coordinator for {key!r}"
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{connection.address} returned no coordinator for {key!r}"
             )
         return Node(found.node_id, found.host, found.port)
 

@@ -204,8 +204,8 @@ class IllegalGenerationError(_Client):
 class CommitUnknownError(_Client):
     """The commit was requested, but no response arrived. The transaction is either committed or aborted as a whole.
 
-    If `can_ask_again` is true, call `commit_transaction()` again to learn the result. Otherwise, read from the topics
-    whether the transaction's records are there. In consume-transform-produce the group's committed offsets show the
+    If `can_ask_again` is true, call `commit_transaction()` again to learn the result. Otherwise, read the topics to
+    see whether the transaction's records are there. In consume-transform-produce the group's committed offsets show the
     result.
     """
 
@@ -335,7 +335,7 @@ E = TypeVar("E", bound=KafkaError)
 
 
 def copy_of(error: E) -> E:
-    """Return a copy of an exception, which the caller raises `from` the original. If the original itself was raised in
+    """Return a copy of an exception, for the caller to raise `from` the original. If the original itself were raised in
     many tasks, it would collect the tracebacks of all of them.
     """
     copy = type(error).__new__(type(error), *error.args)

@@ -1,4 +1,4 @@
-"""`KeptTask`: a task that a client needs until it is closed, and that begins again if other code cancels or ends it."""
+"""`KeptTask`: a task that begins again if other code cancels or ends it, because an open client always needs it."""
 
 from __future__ import annotations
 

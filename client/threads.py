@@ -1,8 +1,8 @@
 """Finds out which thread or task calls a client.
 
 `OwnThread` refuses calls from a thread other than that of the client's event loop. asyncio must not be used from
-several threads. Such a call would work most of the time, but sometimes it would wait forever or break the order of
-records.
+several threads. A call from another thread would work most of the time, but sometimes it would wait forever or break
+the order of records.
 
 `current_caller` returns the task or thread that makes a call, which may differ from the task that runs it. `call_for`
 makes a call for another thread.

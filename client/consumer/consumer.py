@@ -187,10 +187,10 @@ class Consumer(Generic[K, V]):
         position that the program itself has committed stays committed.
 
         Waits for the broker for `timeout_s` at most (default: the shorter of request.timeout.ms and
-        default.api.timeout.ms). If the time runs out, uncommitted records are read again later, and the group waits for
-        the session timeout. A rebalance listener may run for the same time, plus max.poll.interval.ms if `timeout_s` is
-        not given; after that, the listener is cancelled. Raises IllegalStateError if a rebalance listener makes this
-        call while a poll waits for the listener.
+        default.api.timeout.ms). If the time runs out, uncommitted records are read again later, and the group keeps
+        this member until the session timeout. A rebalance listener may run for the same time, plus max.poll.interval.ms
+        if `timeout_s` is not given; after that, the listener is cancelled. Raises IllegalStateError if a rebalance
+        listener makes this call while a poll waits for the listener.
         """
         return self._close(current_caller(), commit, timeout_s)
 
@@ -521,7 +521,7 @@ class Consumer(Generic[K, V]):
         return self._cluster.metadata.is_recreated(topic, topic_id)
 
     def wakeup(self) -> None:
-        """Make a poll that is waiting return without records. If none is waiting, the next poll does so."""
+        """Make a waiting poll return without records. If no poll is waiting, make the next one do so."""
         if self._started:
             self._thread.check()
         self._woken = True
@@ -653,7 +653,7 @@ class Consumer(Generic[K, V]):
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return the group, member and generation of this consumer, for `Producer.send_offsets` (KIP-447).
 
-        After the membership has ended, this method still returns the same, and the broker refuses the offsets. The
+        After the membership has ended, this method returns the same values, and the broker refuses the offsets. The
         generation is -1 before the consumer has joined the group, and for partitions from `assign`. The broker does not
         check the membership for such a commit.
         """

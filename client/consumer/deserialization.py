@@ -18,8 +18,8 @@ _new: Final = partial(tuple.__new__, ConsumerRecord)
 class RecordDeserializer:
     """Deserializes the keys and values of records. The given record becomes the `raw` of the new record.
 
-    Raises DeserializationError, which names the record; RetriableError if a deserializer needs a service that is not
-    available; and NotReadyError if it first has to wait for the service.
+    Raises DeserializationError, which names the record. Raises RetriableError if a deserializer needs a service that is
+    not available, and NotReadyError if it first has to wait for the service.
     """
 
     __slots__ = ("_key", "_value")

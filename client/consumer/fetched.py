@@ -28,7 +28,7 @@ from .record import BatchOrigin, ConsumerRecord, records_of
 
 PORTION: Final = 500
 """Maximum number of records decoded at a time, as many as a poll returns by default. Python's garbage collector runs
-after 700 new objects, and has less work if the records of earlier portions have been dropped by then.
+after 700 new objects, and has less work if earlier records have been dropped by then.
 """
 
 

@@ -21,8 +21,8 @@ Claims = Mapping[str, tuple[int, Iterable[TopicPartition]]]
 
 
 def valid_owners(members: Mapping[str, Subscription], claims: Claims) -> dict[TopicPartition, str]:
-    """Return the owner of each partition: the member that claims it in the newest generation. If two members do, the
-    partition has no owner.
+    """Return the owner of each partition: the member that claims it in the newest generation. If two members claim
+    it in that generation, it has no owner.
     """
     best: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in in_order(members):
