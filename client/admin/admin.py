@@ -404,7 +404,7 @@ class Admin:
         Raises ValueError for a principal that is not of the form "User:bob". Raises KafkaError:
 
         - DELEGATION_TOKEN_REQUEST_NOT_ALLOWED if the client has not logged in, or has logged in with a token,
-        - DELEGATION_TOKEN_AUTH_DISABLED if the broker has no delegation tokens,
+        - DELEGATION_TOKEN_AUTH_DISABLED if delegation tokens are not enabled at the broker,
         - DELEGATION_TOKEN_AUTHORIZATION_FAILED if the client may not create tokens for this owner,
         - POLICY_VIOLATION if there are too many tokens.
 
