@@ -32,7 +32,8 @@ def base_name(name: str) -> str:
 def is_copy_name(copy: str, original: str, *, was_read: bool) -> bool:
     """Return whether a file may be a copy of another according to their names.
 
-    This is the name plus .gz or, if lines of the original were read, plus a number or date, with or without .gz.
+    A copy has the original's name plus .gz. If lines of the original were read, it may also have the name plus a
+    number or date, with or without .gz.
     """
     if not copy.startswith(original):
         return False
@@ -41,9 +42,10 @@ def is_copy_name(copy: str, original: str, *, was_read: bool) -> bool:
 
 
 def compare(copy: LineFile, original: LineFile) -> Match | None:
-    """Compare a file with the beginning of another.
+    """Compare a file with the beginning of another, of which it may be a copy.
 
-    Returns None if the file is longer than the other, which has grown meanwhile. Raises FileNotReadyError.
+    Returns None if the copy is longer than the original, but the original has changed during the comparison. Raises
+    FileNotReadyError.
     """
     stamp = original.stamp()
     ours, theirs = original.chunks(), copy.chunks()

@@ -2,34 +2,34 @@
 
 An `Entry` holds the known state of a file: its source partition {"directory", "fingerprint", "number"} and its offset
 {"file", "device", "inode", "position", "line", "crc", "content_crc"}. The fingerprint is a hash of the first line. The
-number distinguishes files with the same first line. A new file gets the highest number plus one. Lower numbers may have
-no offset: a user can reset the offsets of any files, and a file can be deleted before it is read. Therefore, the
-numbers are not searched one after another, but taken from the list of all committed source partitions.
+number distinguishes files with the same first line. A new file gets the highest number plus one. Some lower numbers may
+have no offset, because a user can reset the offset of any file, and a file can be deleted before it is read. So the
+numbers are taken from the list of all committed source partitions.
 
 The length and CRC of the last line that was read show whether a file still has this line at this position. A file in
 the directory is compared with the known entries:
 
-- If the file has the device and inode of an entry, and still has the entry's last line, it is the same file. Under
-  another name, it may be a new file with the inode of a deleted one, so it must have all lines that were read. A device
-  may get another number when the machine restarts, so the inode alone is enough if the listing has no file with the
-  entry's device.
+- If the file has the device and inode of an entry, and still has the entry's last line, it is the same file. If its
+  name has changed, it may be a new file with the inode of a deleted one, so it must have all lines that were read. A
+  device may get another number when the machine restarts, so the inode alone is enough if the listing has no file on
+  the entry's device.
 - If the file has the device and inode of an entry, but not the entry's last line, it was truncated or rewritten. It is
-  treated as a new file, and read from its start. This is checked when the directory is listed. It is checked again
-  after each read if the file has changed since the listing. If this check fails, the lines of the read are discarded.
-  If the file then gets the same lines again, they are read. Only the last line is compared. So a truncation goes
-  unnoticed if the file has grown again and has the same line at the same position.
-- If a file has disappeared since the task started, a file with its device and inode is the same only if it also has the
-  same size and modification time. A listing may miss a file that is being renamed.
-- If the file has another inode, but begins with all lines that were read from an entry's file, this file is gone or was
-  truncated, and both names belong to the same log, it is a copy (made by copytruncate rotation or by gzip). Reading
-  continues in the copy. The entry has the CRC of all these lines. Offsets of earlier releases lack this CRC, so that a
-  copy is read again.
+  treated as a new file, and read from its start, even if it gets the same lines again. The last line is compared when a
+  listing shows that the file has changed, and after a read if the file has changed since the listing. If the last line
+  is missing after a read, the lines of this read are discarded. A truncation goes unnoticed if the file grows again and
+  then has the same line at the same position.
+- A listing may miss a file while it is being renamed. So a file that disappeared after the task started may appear
+  again: a file with its device and inode is the same file if it also has the same size and modification time.
+- A file with another inode is a copy, made by copytruncate rotation or by gzip, if it begins with all lines that were
+  read from an entry's file. In addition, the entry's file must be gone or truncated, and both names must belong to the
+  same log. Reading continues in the copy. The entry has the CRC of all lines that were read. Offsets of earlier
+  releases lack this CRC, so copies of their files are read again.
 - If the entry's file still exists, a file that may be its copy is not read yet (see `Files._may_be_copy`). If the
   original then disappears, and more of it had been read than the copy contains, the copy is never read.
 - Any other file is new.
 
-Two files may have the same content although neither is a copy of the other. So a file is left out for good only if it
-is certainly a copy. If this cannot be known, the file is read, although its lines may then be repeated.
+Two files may have the same content although neither is a copy of the other. So a file is skipped for good only if it
+is certainly a copy. Otherwise, the file is read, although its lines may then be repeated.
 
 Lines that were written between the last read and a truncation exist only in the copy.
 """
@@ -52,16 +52,16 @@ from .scanning import FileId, Listed, Listing, path_text
 log = logging.getLogger(__name__)
 
 _CERTAIN_BYTES: Final = 1024
-"""The smallest position, in bytes, up to which equal content shows that a file is a copy of a file that is gone.
+"""The number of equal bytes that show that a file is a copy of a file that is gone.
 
-In shorter files, equal content may be a coincidence.
+If fewer bytes were read from that file, the equal content may be a coincidence.
 """
 
 _ROTATION_S: Final = 300.0
-"""How long a file that may be a copy waits until a rotation truncates or deletes the original."""
+"""How many seconds a file that may be a copy is not read, so that a rotation can truncate or delete the original."""
 
 _DAMAGED_S: Final = 30.0
-"""How long a damaged gz file must stay unchanged until it is reported. A tool may write its content later."""
+"""How many seconds a damaged gz file must stay unchanged before the task fails: a tool may still be writing it."""
 
 _NEVER: Final = (-1, -1)
 
@@ -79,11 +79,11 @@ class Entry:
     line: int = 0
     crc: int = 0
     content_crc: int | None = 0
-    """The CRC of everything before the position. None if the offset lacks it, as those of earlier releases."""
+    """The CRC of everything before the position. None if the offset lacks it, as offsets of earlier releases do."""
     rewritten: File | None = None
-    """The file, if it was truncated or rewritten since the task has started. Its content may exist in a copy."""
+    """The file, if it was truncated or rewritten after the task started. Its old content may exist in a copy."""
     gone: tuple[int, int] | None = None
-    """The file's last size and modification time, if it has disappeared since the task has started."""
+    """The file's last size and modification time, if it has disappeared since the task started."""
 
     @property
     def id(self) -> FileId:
@@ -125,7 +125,7 @@ class Entry:
 
 
 class Copy(NamedTuple):
-    """The result of a comparison of a file with the entry of a file of which it may be a copy."""
+    """The result of comparing a file with a file that may be its original; `entry` belongs to the original."""
 
     entry: Entry
     stamp: tuple[int, int]
@@ -133,7 +133,7 @@ class Copy(NamedTuple):
     original: tuple[int, int] | None
     """The size and modification time of the original; None if lines of it had been read."""
     certain: bool
-    """Whether it is a compressed copy of the whole original. Otherwise, it waits for `_ROTATION_S`."""
+    """Whether the file is certainly a copy: a gz file with the whole content. Otherwise, it waits for `_ROTATION_S`."""
 
 
 class Incomplete(NamedTuple):
@@ -156,25 +156,23 @@ class File:
     name: str
     entry: Entry | None = None
     stamp: tuple[int, int] = _NEVER
-    """The file's size and modification time when it was last examined: either it had the entry's last line, or no entry
-    was found for it.
-    """
+    """The file's size and modification time when it was last examined; `_NEVER` if it must be examined again."""
     more: bool = False
     """Whether the file may have lines that have not been read."""
     handle: LineFile | None = None
     gone: bool = False
     unopened: bool = False
-    """Whether the last attempt to open the file has failed. Only the first of several such attempts is logged."""
+    """Whether the last attempt to open the file has failed. Only the first of consecutive failures is logged."""
     unreadable: bool = False
-    """The same for attempts to read the open file."""
+    """Whether the last attempt to read the open file has failed. Only the first of consecutive failures is logged."""
     incomplete: Incomplete | None = None
-    """The state of a gz file when it could not be read to its end the last time; None if this has not happened."""
+    """The state of a gz file when it last could not be read to its end; None if this has not happened."""
     cut_off: bool = False
     """Whether a warning has been logged that the file ends too early."""
     copy: Copy | None = None
-    """The last comparison if it has shown that this file may be a copy."""
+    """The result of the last comparison that showed that this file may be a copy; None if no comparison did."""
     waits_since: float | None = None
-    """The time (monotonic) since when the file has been waiting because it may be a copy, but not certainly."""
+    """The time (monotonic) when the file began to wait for `_ROTATION_S`; None if it has not begun."""
 
     @property
     def compressed(self) -> bool:
@@ -192,7 +190,7 @@ Offsets = Callable[[list[Mapping[str, Any]]], Iterable[Mapping[str, Any] | None]
 
 
 class Files:
-    """The files of one task, whose fingerprints `is_mine` accepts."""
+    """The files of one task: `is_mine` accepts their fingerprints (hashes of the first lines)."""
 
     def __init__(
         self,
@@ -202,7 +200,7 @@ class Files:
         offsets: Offsets,
         is_mine: Callable[[str], bool],
     ) -> None:
-        """Keep the numbers of the committed source partitions. `offsets` reads offsets once the files appear."""
+        """Keep the numbers of the source partitions in `committed`. `offsets` reads their offsets when files appear."""
         self._directory, self._max_line_bytes = directory, max_line_bytes
         self._offsets, self._is_mine = offsets, is_mine
         self.known: dict[FileId, File] = {}
@@ -219,15 +217,15 @@ class Files:
         self._devices: set[int] = set()
         """The devices of the files in the current listing."""
         self._unlisted: set[str] = set()
-        """The files and directories that could not be accessed the last time."""
+        """The paths that could not be accessed during the last listing."""
         self._unread: set[str] = set()
-        """The paths of these, and of the files that have no entry because they could not be read the last time."""
+        """These paths, and the paths of the files that have no entry because they could not be read."""
 
     def update(self, listing: Listing) -> list[File]:
         """Process the current listing of the directory. Return the files that may have new lines, the oldest first.
 
-        Of the files that the listing hides, only those that are open are read meanwhile. Hidden files are not treated
-        as gone. Raises ConnectError for a damaged gz file.
+        Files that the listing hides, because they cannot be accessed now, are not treated as gone. They are returned
+        if they are open. Raises ConnectError for a damaged gz file.
         """
         self._warn_of_unlisted(listing.unlisted)
         there = {each.id: each for each in listing.files}
@@ -263,7 +261,7 @@ class Files:
         return sorted(ready, key=lambda file: there[file.id].stamp[1] if file.id in there else 0)
 
     def open(self, file: File) -> LineFile | None:
-        """Open a file for reading and return it, or return None if it cannot be opened now (see `_look`)."""
+        """Open a file for reading and return it, or return None if it cannot be opened now or was renamed."""
         if file.handle is None:
             file.handle = self._look(file)
         return file.handle
@@ -271,8 +269,8 @@ class Files:
     def incomplete(self, file: File, stamp: tuple[int, int], error: IncompleteFileError) -> None:
         """Record that a gz file of this size and modification time cannot be read to its end.
 
-        If the next listing finds the file unchanged, a warning is logged once. If the content is invalid, and the file
-        stays unchanged for `_DAMAGED_S`, `update` raises ConnectError.
+        If the file ends too early, and the next listing shows it unchanged, a warning is logged once. If its content is
+        invalid, and the file stays unchanged for `_DAMAGED_S`, `update` raises ConnectError.
         """
         known = file.incomplete
         since = known.since if known is not None and known.stamp == stamp else time.monotonic()
@@ -281,7 +279,7 @@ class Files:
     def unreadable(self, file: File, reason: str) -> None:
         """Record that an open file cannot be read now. It is examined again after the next listing.
 
-        A warning is logged once, until lines of the file have been read.
+        A warning is logged, unless the previous read of the file has failed, too.
         """
         self._examine_again(file)
         if not file.unreadable:
@@ -302,7 +300,7 @@ class Files:
             file.close()
 
     def _warn_of_unlisted(self, unlisted: Mapping[str, str]) -> None:
-        """Log one warning for all paths in the same directory that cannot be accessed now for the same reason."""
+        """Log warnings for the paths that have become inaccessible: one for each directory and reason."""
         groups: dict[tuple[str, str], list[str]] = {}
         for path, reason in unlisted.items():
             if path not in self._unlisted:
@@ -329,7 +327,7 @@ class Files:
             self.drop(file)
 
     def _reopen(self, file: File) -> None:
-        """Open a file again whose reads have failed. Otherwise, the open file stays: it may have been deleted."""
+        """Open a file again whose reads have failed. If this fails, keep the open file: it may have been deleted."""
         opened = self._look(file)
         if opened is not None:
             file.close()
@@ -412,7 +410,7 @@ class Files:
     def _claim(
         self, file: File, fingerprint: str, method: Callable[[File, LineFile, list[Entry]], Entry | None]
     ) -> bool:
-        """Assign to a file the entry that a method finds; return False if the search for an entry must continue."""
+        """Assign the entry that `method` returns to a file. Return False if another method must be tried."""
         opened = self._look(file)
         if opened is None:
             return True
@@ -446,8 +444,11 @@ class Files:
     def _by_content(self, file: File, opened: LineFile, group: list[Entry]) -> Entry | None:
         """If this file is a copy of a known file, return that file's entry. Otherwise, return a new entry.
 
-        Returns None while the original file exists or is still being read to its end, while a file that cannot be read
-        may be the original, and if the original was truncated, renamed or deleted since the directory was listed.
+        Returns None if this cannot be decided yet:
+
+        - The original still exists, or is still being read to its end.
+        - A file that cannot be read now may be the original.
+        - The original was truncated, renamed or deleted after the directory was listed.
         """
         if file.compressed and file.path.removesuffix(".gz") in self._unread:
             return None
@@ -475,7 +476,7 @@ class Files:
     def _is_rewritten(self, entry: Entry) -> bool:
         """Return whether the file of an entry still exists, but no longer has the entry's content.
 
-        Its inode may have been reused while the task was stopped, so it must still have the same name.
+        Another file may have got its inode while the task was stopped, so the file must also have the entry's name.
         """
         if entry.rewritten is not None:
             return not entry.rewritten.gone
@@ -485,9 +486,11 @@ class Files:
         """Return whether a file must wait because it may be a copy of the entry's file, which exists.
 
         A gz file with the whole content of the original is certainly a copy. Once lines of the original have been read,
-        a file with the beginning of its content may be a copy, too: the original is truncated or deleted soon, or the
-        file is no copy. Also returns True if the original cannot be read, or has changed since the directory was
-        listed. The next listing shows whether it was truncated, deleted or renamed.
+        a file that has the beginning of its content may be a copy, too. If the original is not truncated or deleted
+        within `_ROTATION_S`, the file is treated as a new file.
+
+        Also returns True if the original cannot be read, or has changed since the directory was listed. The next
+        listing shows whether it was truncated, deleted or renamed.
         """
         owner, known = self._owners[entry], file.copy if file.copy and file.copy.entry is entry else None
         # Until its first read, the original may be rewritten and still begin with the entry's first line.
@@ -507,8 +510,8 @@ class Files:
     def _compared(self, owner: File, entry: Entry, copy: LineFile) -> Match | None:
         """Compare a file with the entry's file.
 
-        Returns None if the entry's file cannot be read now, or no longer has the entry's last line, or if the other
-        file is longer because this one has grown meanwhile.
+        Returns None if the entry's file cannot be read now, or no longer has the entry's last line. Also returns None
+        if the other file was longer, but the entry's file has changed during the comparison.
         """
         original = self._look(owner)
         if original is None:
@@ -567,7 +570,7 @@ class Files:
         return None
 
     def _examine_again(self, file: File) -> None:
-        """Let the next listing examine a file that cannot be read now. If it has no entry, its gz copy waits."""
+        """Let the next listing examine a file that cannot be read now. If it has no entry, a gz copy of it waits."""
         file.stamp = _NEVER
         if file.entry is None:
             self._unread.add(file.path)
@@ -585,7 +588,8 @@ def _by_id(file: File, opened: LineFile, free: list[Entry]) -> Entry | None:
 def _newest(entries: list[Entry], file: File, opened: LineFile) -> Entry | None:
     """Return the newest of the entries whose last line the file contains.
 
-    A file with another name must contain all lines that were read, unless the offset does not have their CRC.
+    If the file's name has changed, it must contain all lines that were read. If the entry's offset lacks the CRC of
+    these lines, the last line is enough.
     """
     for entry in reversed(entries):
         is_same_name = entry.file == file.name or entry.content_crc is None
@@ -600,7 +604,7 @@ def _unread_stamp(owner: File, entry: Entry) -> tuple[int, int] | None:
 
 
 def _waits(file: File) -> bool:
-    """Return whether a file that may be a copy must still wait. The time begins with the first call."""
+    """Return whether a file that may be a copy must still wait: for `_ROTATION_S` from the first call on."""
     now = time.monotonic()
     if file.waits_since is None:
         file.waits_since = now
@@ -608,9 +612,9 @@ def _waits(file: File) -> bool:
 
 
 def _at_end(opened: LineFile) -> Entry:
-    """Return a new entry for a file whose content is not to be read, even a last line that is incomplete.
+    """Return a new entry at the end of a file, so that its content is skipped, even an incomplete last line.
 
-    The entry's last line is the last chunk of the content. Raises FileNotReadyError.
+    The last chunk of the content is stored as the entry's last line. Raises FileNotReadyError.
     """
     entry = Entry({})
     for data in opened.chunks():

@@ -19,7 +19,7 @@ from .scanning import FileId, path_text
 
 _CHUNK: Final = 1 << 18
 _ONE_BYTE: Final = f"Not a gzipped file ({bytes([0x1F])!r})"
-"""The message of BadGzipFile if a file, or a further member, has only the first byte of the magic number yet."""
+"""The message of BadGzipFile if only the first byte of a gzip member's magic number has been written yet."""
 
 
 class FileNotReadyError(Exception):
@@ -84,8 +84,8 @@ class LineFile:
     def lines(self, position: int, limit: int) -> list[bytes]:
         """Return up to `limit` complete lines from a position, including their line ends.
 
-        Returns fewer lines once they have BATCH_BYTES in total, or if the next line is too long. The last line of a
-        complete gz file needs no line end. Raises ConnectError if the first line is too long, and FileNotReadyError.
+        Returns fewer lines if they have BATCH_BYTES in total, or if the next line is too long. The last line of a
+        complete gz file needs no line end. Raises FileNotReadyError, and ConnectError if the first line is too long.
         """
         self._seek(position)
         lines: list[bytes] = []

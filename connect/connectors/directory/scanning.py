@@ -40,7 +40,7 @@ class Listed(NamedTuple):
 class Listing(NamedTuple):
     """The matching files of a directory.
 
-    `unlisted` says why each file or directory that is missing cannot be accessed now.
+    `unlisted` maps each path that cannot be accessed now, and so is missing from `files`, to the reason.
     """
 
     files: list[Listed]
@@ -59,7 +59,7 @@ class Listing(NamedTuple):
 def path_text(path: str) -> str:
     r"""Return a path as text, with \xHH for each byte that is not valid UTF-8.
 
-    Different paths become different texts: in a path that contains such an escape itself, \ becomes \x5c.
+    Different paths become different texts, because \ becomes \x5c if the path itself contains such an escape.
     """
     escaped = _LIKE_AN_ESCAPE.sub(r"\\x5c", path)
     return escaped.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -65,7 +65,7 @@ class DirectorySourceTask(SourceTask):
         )
 
     def poll(self) -> list[SourceRecord] | None:
-        """Return lines of one file, or None after a wait."""
+        """Return new lines of one file, or None if there are none. May wait until the next scan is due."""
         assert self._files is not None
         wait_s = self._scan_at - time.monotonic()
         if wait_s <= 0:  # also while files are ready: they may change, and others may get new lines
@@ -139,9 +139,9 @@ class DirectorySourceTask(SourceTask):
         ]
 
     def _close_some(self, recent: File) -> None:
-        """Close the files beyond max.open.files, first others than the recent file.
+        """Close the files beyond max.open.files; the recent file is the last to be closed.
 
-        The gz file that has more lines does not count. Otherwise, no plain file could stay open beside it.
+        Deleted files are not counted, nor is the gz file that is being read.
         """
         assert self._files is not None
         files = [file for file in self._files.known.values() if file.handle and not file.gone]
@@ -152,7 +152,7 @@ class DirectorySourceTask(SourceTask):
 
 
 def _renew(queue: deque[File], ready: list[File]) -> None:
-    """Put the files that are ready into a queue, first those that are in it already."""
+    """Replace a queue's files with those that are ready. Files that are in the queue already stay in front."""
     files = dict.fromkeys(ready)
     waiting = [file for file in queue if file in files]
     queue.clear()
