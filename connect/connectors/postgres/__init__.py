@@ -12,7 +12,7 @@
 | events.py | turns rows and changes into records: keys, Debezium's envelope or the row alone |
 | types.py | the schemas of columns, and the conversion of their values from text |
 
-The connector has its own implementation of the replication protocol and of the format pgoutput, and uses psycopg's
-interface to libpq. psycopg has no support for replication, and existing decoders of the format are unmaintained or need
-other drivers. The format has ten kinds of messages.
+The connector implements the replication protocol itself, on psycopg's interface to libpq, because psycopg has no
+support for replication. It also decodes the format pgoutput itself: existing decoders are unmaintained or need other
+drivers, and the format has only ten kinds of messages.
 """

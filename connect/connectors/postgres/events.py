@@ -57,7 +57,7 @@ class TableEvents:
     key_schema: Schema | None
     envelope: Schema
     current_key: list[list[int]] | None
-    """The [number, type OID, collation OID] of each column of the key; None unless it is the table's current key."""
+    """The [number, type OID, collation OID] of each column of the key; None unless the records have the current key."""
 
 
 class Events:
@@ -85,10 +85,10 @@ class Events:
     def table(self, relation: Relation, key: Sequence[str], key_columns: list[list[int]] | None = None) -> TableEvents:
         """Return what the records of a table need: topic, key, types and schemas.
 
-        The key has the columns of the replica identity, because for a deleted row the server sends only these. `key` is
-        the table's current key (server.py). It determines the order of these columns. If the replica identity is
-        NOTHING or FULL, the records have this key. `key_columns` has the number, type and collation of its columns.
-        Raises ConnectError if the relation then lacks a column of the key.
+        `key` is the table's current key (see server.py), and `key_columns` has the number, type OID and collation OID
+        of each of its columns. The records' key has the columns of the replica identity, because for a deleted row the
+        server sends only these. If they are the columns of `key`, they have the order of `key`. If the replica identity
+        is NOTHING or FULL, the records' key is `key`. Raises ConnectError if the relation then lacks a column of `key`.
         """
         topic = self._topic(relation.full_name)
         names = [column.name for column in relation.columns]
@@ -163,7 +163,7 @@ class Events:
         return self._record(table, None, "t", None, None, origin, offset)
 
     def _topic(self, table: str) -> str:
-        """Return the topic of SCHEMA.TABLE; as in Debezium, _ replaces each UTF-16 unit that topics cannot have."""
+        """Return the topic of SCHEMA.TABLE. As in Debezium, _ replaces each UTF-16 unit that is not allowed."""
         name = _NOT_IN_TOPICS.sub(lambda match: "_" if match[0] <= "\uffff" else "__", f"{self._prefix}.{table}")
         return name[:MAX_TOPIC_NAME]
 

@@ -1,18 +1,18 @@
 """`Passes`: finds the changes in the stream that the rows of an interrupted snapshot already contain.
 
-An interrupted snapshot continues after its last row, in another transaction. Each transaction is a pass: its rows range
-from its own starting row to the starting row of the next pass. The stream begins at the slot, which is as old as the
-first pass, so the stream repeats changes that later passes have seen. A pass has seen a change if the change's
-transaction was visible to the pass. The pass's pg_current_snapshot and the transaction id in the stream show exactly
-whether it was. All transactions that a pass has seen were committed before the log position at its start.
+An interrupted snapshot continues after its last row, in another transaction. Each of these transactions is a pass: its
+rows range from its own starting row to the starting row of the next pass. The stream begins at the slot, which is as
+old as the first pass, so the stream repeats changes that later passes have seen. A pass has seen a change if the
+change's transaction was visible to the pass. This is determined exactly, by the pass's pg_current_snapshot and the
+transaction id in the stream. All transactions that a pass has seen were committed before the log position at its start.
 
 If keys cannot be compared here, for example strings with a collation, a change is treated as not seen and is repeated.
 A reader that applies all changes in order still ends up with the correct table. The same holds after a TRUNCATE that
 only some passes have seen, and if the key of the table has changed.
 
-Without exactly-once, an earlier worker may have produced rows after the row at which a pass starts. The pass may have
-seen the deletion of such a row. Therefore, all changes are repeated unless all records so far were produced with
-exactly-once.
+Without exactly-once, an earlier worker may have produced rows after the row at which a pass starts. If the pass has
+seen the deletion of such a row, the deletion must still be produced. Therefore, all changes are repeated unless all
+records so far were produced with exactly-once.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Passes:
 
     @property
     def until_lsn(self) -> int:
-        """The log position after which all changes are new."""
+        """The log position after which the rows of the passes contain no change."""
         return max((each.until_lsn for each in self._passes), default=0)
 
     def offset(self) -> dict[str, Any]:
@@ -128,10 +128,11 @@ class Passes:
         return False
 
     def contain_no_more(self, table: int) -> None:
-        """Treat all further changes of a table as new.
+        """Treat all further changes of a table as changes that its rows do not contain.
 
-        This holds after a TRUNCATE was produced, because readers then remove the rows that any pass has read. It also
-        holds if the table is read again because its key has changed: rows with the earlier key are not read again.
+        This is right after a TRUNCATE was produced, because readers then remove all rows that the passes have read. It
+        is also right if the table is read again because its key has changed: rows with the earlier key are not read
+        again.
         """
         self._new.add(table)
 

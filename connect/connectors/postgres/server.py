@@ -20,13 +20,14 @@ _OPTIONS: Final = (
 )
 """Session settings that give values the same text form in the snapshot and in the stream, and switch timeouts off.
 
-The server would leave out rows that row-level security hides from the user. With row_security=off, the query fails.
+With row_security=off, a query fails if row-level security hides rows from the user. Otherwise, the server would leave
+these rows out silently.
 """
 
 
 _LOOKS: Final = 20
 _LOOK_S: Final = 0.05
-"""The seconds between two checks of a slot or process, which the server releases or ends only after a moment."""
+"""The seconds between two checks whether the server has released a slot or ended a process."""
 
 _MAX_LSN: Final = (1 << 64) - 1
 
@@ -125,9 +126,9 @@ _KEY: Final = sql.SQL(
 async def included_tables(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any]) -> list[Table]:
     """Return the tables that match table.include.list, sorted by full name, with their keys.
 
-    Raises ConnectError for a key with a generated column, whose values the server does not stream. Unless
-    publication.autocreate.mode is disabled, raises ConnectError for a partitioned table that matches if none of its
-    partitions matches.
+    Raises ConnectError for a key with a generated column, whose values the server does not stream. Also raises
+    ConnectError if a partitioned table matches but none of its partitions does, unless publication.autocreate.mode is
+    disabled.
     """
     rows = await (
         await connection.execute(
@@ -269,7 +270,7 @@ async def check_partition_roots(connection: psycopg.AsyncConnection[Any], settin
                 f"publication {name} publishes the changes of the partitions of {root} as changes of {root}, but the "
                 f'snapshot reads partitions. Either run "ALTER PUBLICATION {name} SET (publish_via_partition_root = '
                 f'false)" and list the partitions in table.include.list, or set snapshot.mode=never and list {root} '
-                "there"
+                "instead of the partitions"
             )
 
 
@@ -342,8 +343,8 @@ async def _end_process(connection: psycopg.AsyncConnection[Any], process: int) -
 async def flush_log(connection: psycopg.AsyncConnection[Any]) -> None:
     """Wait until the server's log up to now is on disk.
 
-    A crash loses the log that is not on disk, even the part before a position or snapshot that the server has reported.
-    The restarted server gives the transaction ids in the lost part to other transactions.
+    A crash of the server loses the part of the log that is not on disk, even if the server has already reported a later
+    position or snapshot. The restarted server would use the transaction ids in the lost part for other transactions.
     """
     async with connection.transaction():
         await connection.execute("SET LOCAL synchronous_commit = local")
@@ -360,8 +361,9 @@ class Key(NamedTuple):
 async def current_key(connection: psycopg.AsyncConnection[Any], relation: Relation) -> Key:
     """Return the current key of a table (see `Table`); a key without columns if the table is gone.
 
-    If columns of the key were renamed since the server streamed `relation`, return their names in `relation`. These are
-    known only if no column was added or dropped, or if no other column differs. Otherwise, return the current names.
+    If columns of the key were renamed since the server streamed `relation`, return the names that they have in
+    `relation` at the same positions. The positions may have shifted if a column was added or dropped. If a column that
+    is not part of the key then differs in name, too, return the current names of the key's columns.
     """
     row = await (
         await connection.execute(

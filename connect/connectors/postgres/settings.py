@@ -59,7 +59,7 @@ SETTINGS = ConfigDef(
     ConfigKey(
         "snapshot.mode", Type.STRING, "initial", _MEDIUM,
         "initial: first the existing rows, then changes. never: only changes from now on, or from the slot's position "
-        "if it exists.", OneOf("initial", "never"), "Connector",
+        "if the slot exists.", OneOf("initial", "never"), "Connector",
     ),
     ConfigKey(
         "value.format", Type.STRING, "envelope", _MEDIUM,
@@ -71,7 +71,7 @@ SETTINGS = ConfigDef(
               "Connector"),
     ConfigKey(
         "truncate.handling.mode", Type.STRING, "include", _MEDIUM,
-        "include: a TRUNCATE becomes a record with op t; with value.format=row it fails the task. skip: it is "
+        "include: a TRUNCATE becomes a record with op t; with value.format=row, the task fails. skip: a TRUNCATE is "
         "ignored.", OneOf("include", "skip"), "Connector",
     ),
     ConfigKey(

@@ -31,10 +31,10 @@ from .server import Table, connect, failure
 from .settings import BATCH_BYTES
 
 _BATCH_VALUES: Final = 50_000
-"""The number of values after which a batch of rows ends. The worker's event loop waits while they become records."""
+"""The number of values after which a batch of rows ends. Turning a batch into records blocks the event loop."""
 
 _NO_TIMEOUT: Final = sql.SQL("SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'")
-"""Switches off a setting that PostgreSQL has since version 17."""
+"""Switches off transaction_timeout, which PostgreSQL has since version 17."""
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class Snapshot:
         await self._execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(exported)))
 
     async def resume(self, oid: int, key: str | None, key_columns: str | None, *, done: bool) -> Pass:
-        """Continue after a key of a table, or after the whole table; `oid` is 0 at the start of the first table.
+        """Continue after a key of a table, or after the whole table if `done`. `oid` is 0 at the start of the snapshot.
 
         If `key_columns` are not those of the table's current key, the whole table is read, and the pass has no key.
         Return the pass that describes the visible rows.
@@ -103,9 +103,9 @@ class Snapshot:
         return Pass(oid, behind, done, last, row[0], lsn_number(row[1]), columns)
 
     async def next(self) -> SnapshotRows | None:
-        """Return the next rows: at most snapshot.fetch.size, and at most one beyond BATCH_BYTES or _BATCH_VALUES.
+        """Return the next rows, at most snapshot.fetch.size; None after the last table.
 
-        Returns None after the last table.
+        Returns fewer rows if they have BATCH_BYTES or about _BATCH_VALUES values.
         """
         if not self._tables:
             return None

@@ -46,7 +46,7 @@ _DROP_S: Final = 3.0
 """The longest time, in seconds, to find out whether the slot is needed, and to drop it."""
 
 _OWNER_ATTEMPTS: Final = 10
-"""The number of connection attempts before a slot without an offset is refused. An ending task may still drop it."""
+"""The number of connection attempts before a slot without an offset is refused: an ending task may still drop it."""
 
 
 class PostgresSourceTask(SourceTask):
@@ -441,7 +441,7 @@ class PostgresSourceTask(SourceTask):
     # -- what the server may forget
 
     def _done(self) -> tuple[int, int]:
-        """Return the position after which changes are new."""
+        """Return the stream position of the last record that was produced; (0, 0) before the stream."""
         return _position(self._offset)
 
     def _confirm(self, replication: Replication) -> None:

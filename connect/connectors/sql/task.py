@@ -42,7 +42,7 @@ class SqlSourceTask(SourceTask):
         self._readings = [reading for table in tables or [None] for reading in self._of(table)]
 
     def poll(self) -> list[SourceRecord] | None:
-        """Return the next rows of the table whose poll is due, or None after a wait."""
+        """Return the next rows of the table whose poll is due. If no poll is due, wait and return None."""
         import sqlalchemy as sa
 
         now = time.monotonic()

@@ -204,7 +204,7 @@ def _decimal_type(scale: int | None, decimals: str) -> tuple[Schema, Callable[[A
 
 
 def _is_binary(kind: sa.types.TypeEngine[Any]) -> bool:
-    """Return whether the values of a type are bytes. BINARY and MySQL's BLOBs do not derive from LargeBinary."""
+    """Return whether the values of a type are bytes, even if it does not derive from LargeBinary (such as BINARY)."""
     try:
         return kind.python_type is bytes
     except NotImplementedError:
