@@ -81,11 +81,11 @@ def restart_plan(
 
 
 def task_configs_changed(state: ClusterConfigState, name: str, configs: Sequence[Mapping[str, str]]) -> bool:
-    """Return whether task settings must be written, so that all tasks restart.
+    """Return whether task settings must be written, which restarts all tasks.
 
     They must be written if they have changed. They must also be written if the connector's settings were written after
-    them, because the tasks need the connector's new settings (KAFKA-9228). Even if the connector's settings are
-    unchanged, the task settings must come after them in the config topic (KAFKA-17719).
+    them, because the tasks need the connector's new settings (KAFKA-9228). This is so even if the connector's new
+    settings equal the earlier ones (KAFKA-17719).
     """
     tasks = state.tasks(name)
     if list(configs) != [dict(state.task_configs[task]) for task in tasks]:

@@ -70,7 +70,7 @@ class BaseHerder:
         """
 
     async def alive(self) -> None:
-        """Wait until the worker has time for a request."""
+        """Wait until the worker can process a request."""
 
     async def _open(self) -> None:
         self.cluster_id = await self._outside.cluster_id(self.config)

@@ -1,4 +1,4 @@
-"""`ConfigChanges`: collects changes to the config topic until the tick loop applies them."""
+"""`ConfigChanges`: collects the changes that are read from the config topic until the tick loop applies them."""
 
 from __future__ import annotations
 

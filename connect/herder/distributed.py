@@ -64,7 +64,7 @@ class DistributedHerder(BaseHerder):
     # -- start and stop
 
     async def start(self) -> None:
-        """Join the group, and wait until the worker follows its first assignment. Raises KafkaError, ConnectError."""
+        """Join the group, and wait until the first assignment is carried out. Raises KafkaError, ConnectError."""
         self._running = asyncio.create_task(self._run(), name="herder")
         started = asyncio.create_task(self._started.wait())
         await asyncio.wait({self._running, started}, return_when=asyncio.FIRST_COMPLETED)
@@ -92,7 +92,7 @@ class DistributedHerder(BaseHerder):
         return self._group.leadership.generation
 
     async def alive(self) -> None:
-        """Wait until the tick loop has time for a request."""
+        """Wait until the tick loop can process a request."""
         await self._group.requests.run(partial(asyncio.sleep, 0))
 
     async def settled(self) -> None:

@@ -34,7 +34,7 @@ class Herder(Protocol):
         """The reason why the worker cannot answer requests yet, or None if it is ready."""
 
     async def alive(self) -> None:
-        """Wait until the worker has time for a request (KIP-1017)."""
+        """Wait until the worker can process a request (KIP-1017)."""
 
     def metrics(self) -> str:
         """Return the metrics of this worker in Prometheus' text format."""

@@ -1,4 +1,4 @@
-"""`Leadership`: knows the leader of the group, and writes to the config topic while this worker is the leader.
+"""`Leadership`: tracks the leader of the group, and writes to the config topic while this worker is the leader.
 
 The leader writes in transactions, with one transactional id for the whole group (KIP-618). After a new leader has
 claimed this id, writes by the former leader fail. A leader that was fenced claims the id again.
@@ -93,7 +93,7 @@ class Leadership:
             await self._claim()
 
     async def write(self, writing: Awaitable[None]) -> None:
-        """Await a write that is reserved for the leader. If it fails, raise ConnectError and claim again later."""
+        """Await a write of the leader. If it fails, raise ConnectError, and have `keep` claim the id again."""
         try:
             await writing
         except Exception as error:

@@ -55,7 +55,7 @@ class LocalWork:
             await self._start_task(task)
 
     async def stop(self, work: Work) -> None:
-        """End the starts of the connectors and stop the tasks, all in parallel. Then stop the connectors in parallel.
+        """Cancel starts of the connectors and stop the tasks, all in parallel. Then stop the connectors in parallel.
 
         Tasks write their last offsets to the connector's own offsets topic while they stop. This topic is closed once
         the connector and all its tasks have stopped.

@@ -88,7 +88,7 @@ class StandaloneStartChecks:
         """Return immediately, because only this worker starts and stops its tasks."""
 
     async def close(self) -> None:
-        """End an attempt that is under way. Call this after the tasks have been stopped."""
+        """Cancel a fencing attempt that is under way. Call this after the tasks have been stopped."""
         if self._attempt is not None:
             self._attempt.cancel()
             await asyncio.gather(self._attempt, return_exceptions=True)

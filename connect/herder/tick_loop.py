@@ -1,8 +1,9 @@
 """`TickLoop`: the main loop of a distributed herder, modelled on Kafka Connect's.
 
-Each tick takes part in a rebalance that is due and follows its outcome, renews the leader's claim to the config topic,
-runs queued requests, carries out restarts, applies changes to the config topic, and then waits for the next event. Only
-this loop starts and stops this worker's work, one step at a time.
+Each tick takes part in a rebalance that is due, and starts and stops work accordingly. The tick then renews the
+leader's claim to the config topic, runs queued requests, carries out restarts, and applies the changes that were read
+from the config topic. Finally, it waits for the next event. Only this loop starts and stops this worker's work, one
+step at a time.
 
 A worker that cannot read the config topic leaves the group and tries again. It keeps its work during the first
 attempts. If they all fail, the worker stops its work, because the group reassigns the work.
@@ -178,7 +179,7 @@ class TickLoop:
         return True
 
     async def _apply_changes(self) -> bool:
-        """Apply the changes to the config topic; return whether the group must rebalance."""
+        """Apply the changes that were read from the config topic; return whether the group must rebalance."""
         changes = self._changes.take(self._configs.snapshot().connector_configs)
         eager = self._rebalance is not None and self._rebalance.protocol is ConnectProtocol.EAGER
         if not (changes.rebalance and eager):  # with the eager protocol, everything restarts anyway

@@ -1,8 +1,7 @@
 """Forwards requests to the worker that can answer them: the leader, or the owner of a connector or task.
 
-A request is forwarded at most twice. The user's worker forwards it with ?forward=true, the next worker with
-?forward=false. If the third worker cannot carry out the request either, it answers 409, because the group is
-rebalancing.
+A request is forwarded at most twice: by the first worker with ?forward=true, and by the second with ?forward=false. If
+the third worker cannot carry out the request either, it answers 409, because the group is rebalancing.
 """
 
 from __future__ import annotations

@@ -155,8 +155,8 @@ class DistributedConfig(WorkerConfig):
             raise ConfigValueError(
                 "connect.protocol",
                 protocol,
-                "must be sessioned with rest.users.location or rest.bearer.token.location, because workers prove who"
-                " they are by the signatures of their requests",
+                "must be sessioned if rest.users.location or rest.bearer.token.location is set, because workers prove "
+                "their identity by signing their requests",
             )
         algorithm = self["inter.worker.signature.algorithm"]
         if algorithm not in self["inter.worker.verification.algorithms"]:

@@ -93,7 +93,7 @@ COMMON: Final = ConfigDef(
         Type.STRING,
         "disabled",
         _HIGH,
-        "Exactly-once delivery of source connectors (KIP-618): disabled, preparing (the step to enabled) or enabled.",
+        "Exactly-once delivery of source connectors (KIP-618): disabled, preparing (on all workers first) or enabled.",
         OneOfIgnoringCase("disabled", "preparing", "enabled"),
     ),
     ConfigKey("group.id", Type.STRING, None, _HIGH, "Name of the group of workers."),
@@ -131,9 +131,9 @@ COMMON: Final = ConfigDef(
         Type.INT,
         3,
         _LOW,
-        "How many times in a row a task is restarted if the fencing of earlier tasks or the initialisation of its "
-        "producer has failed, if the task was fenced, or if the result of a commit is unknown. Not a setting of Kafka "
-        "Connect.",
+        "Maximum number of consecutive restarts of a task after one of these failures: the earlier tasks cannot be "
+        "fenced, the producer cannot be initialised, the task was fenced, or the result of a commit is unknown. Not a "
+        "setting of Kafka Connect.",
         at_least(0),
     ),
     ConfigKey(

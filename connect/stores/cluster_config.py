@@ -262,7 +262,7 @@ class ConfigTopicState:
 
 
 class _MalformedError(Exception):
-    """A record does not have the format of its kind."""
+    """Raised if a record does not have the format that its key requires."""
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -25,12 +25,12 @@ class LatestRecords:
         """For the few keys with records in other partitions: the newest timestamp in each such partition, in ms."""
 
     def add(self, key: bytes, partition: int, timestamp_ms: int, partitions: int) -> bool:
-        """Return whether a record is newer than its key's known records. The records of a partition must be added in
-        order.
+        """Add a record, and return whether it is newer than its key's known records.
 
-        Of two records with the same timestamp in different partitions, the one in the key's own partition is newer,
-        because producers that know all `partitions` partitions write there. If neither partition is the key's own, the
-        record in the partition with the higher number is newer.
+        The records of a partition must be added in order. `partitions` is the topic's number of partitions, which
+        determines to which partition the key belongs. Of two records with the same timestamp in different partitions,
+        the record in the key's partition is newer, because producers that know all partitions write there. If neither
+        record is in the key's partition, the record in the partition with the higher number is newer.
         """
         known = self._known.get(key)
         if known is not None:

@@ -25,7 +25,10 @@ FLUSH_S: Final = 5.0
 
 
 class _Write(NamedTuple):
-    """A record to write. For a safe write, `safe` is the connector or task and its status; otherwise, it is None.
+    """A record to write.
+
+    `safe` is None, or the connector or task and its status: such a write is dropped if a newer generation has reported
+    a status.
 
     `counted` says whether the write counts towards _QUEUE. Writes of topics in use do not count, because topics are
     reported from callbacks, which cannot wait. Each topic is queued once.

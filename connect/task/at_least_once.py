@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class _Sent(NamedTuple):
-    """A record handed to the delivery; `delivery` is None for a record that was dropped or skipped."""
+    """A record that was passed to `send`; `delivery` is None for a record that was dropped or skipped."""
 
     record: SourceRecord
     converted: ProducerRecord | None
@@ -106,7 +106,8 @@ class AtLeastOnceDelivery:
     async def finish(self) -> None:
         """Wait for all records, then write their offsets; raise the error of a record that failed.
 
-        Write nothing if the timeout ends the wait. If the timeout ends the write, the offsets may have been written.
+        If the timeout passes before all records are acknowledged, write nothing. If it passes during the write, the
+        offsets may have been written.
         """
         if self._lost or not (self._offsets or self._sent):
             return
