@@ -68,7 +68,7 @@ class TooManyTasksError(ConnectError):
 
 
 class SupersededError(ConnectError):
-    """A task must not start: its connector has newer task settings, or another worker has taken over the task."""
+    """A task must not start: its connector has newer task settings, or the task was stopped, removed or revoked."""
 
 
 class ProducerLostError(ConnectError):
@@ -106,7 +106,7 @@ class SinkConnectorError(BadRequestError):
 
 
 class ForbiddenError(ConnectError):
-    """An internal request has an invalid signature (403)."""
+    """The worker's settings do not allow the request, or an internal request has an invalid signature (403)."""
 
 
 class RequestTargetError(ConnectError):
@@ -151,7 +151,7 @@ class LeaderRequestError(ConnectError):
 
 
 class NotReadyError(ConnectError):
-    """The worker has not yet read the data that the request needs (503)."""
+    """The worker cannot carry out the request now, for example because it is starting or stopping (503)."""
 
 
 def _shown(value: object) -> str:

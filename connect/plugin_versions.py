@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from .errors import BadRequestError
 
 LATEST: Final = "latest"
-"""The request for the newest version, which is also the default."""
+"""The setting's value that requests the newest version; the default."""
 
 _SET: Final = re.compile(r"([\[(])([^\[\]()]*)([\])])")
 _NUMBERS: Final = re.compile(r"[0-9]+(?:\.[0-9]+)*")

@@ -16,7 +16,8 @@ def schema_to_json(
 ) -> dict[str, Any] | None:
     """Return the JSON object of a schema; None for no schema.
 
-    With `defaults`, a null inside a default value is replaced with the default of the null's own schema.
+    The object includes the schema's default value. With `numeric_decimals`, decimals in this value are numbers. With
+    `defaults`, a null in this value is written as the default of the schema that the null has.
     """
     if schema is None:
         return None

@@ -13,7 +13,7 @@ from ..errors import ConfigValueError, DataError
 from .converter import CONVERTER_TYPE, Converter, SchemaAndValue
 
 _MARKS: Final = {"utf-16": codecs.BOM_UTF16_BE, "utf-32": b""}
-"""The byte order marks that Java writes. Java writes big-endian, and Python in the machine's byte order."""
+"""The byte order marks that Java writes: Java is always big-endian, but Python uses the machine's byte order."""
 
 _ANY_MARK: Final = (codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF32_LE)
 

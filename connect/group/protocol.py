@@ -59,12 +59,12 @@ class Change(NamedTuple):
 
     @classmethod
     def of(cls, work: Work) -> Change:
-        """Return a set of work as sorted connectors and tasks."""
+        """Return the connectors and tasks of `work`, sorted."""
         return cls(tuple(sorted(work.connectors)), tuple(sorted(work.tasks)))
 
     @property
     def work(self) -> Work:
-        """The connectors and tasks as a set of work."""
+        """These connectors and tasks as a `Work`, which has no order."""
         return Work.of(self.connectors, self.tasks)
 
 

@@ -222,9 +222,9 @@ class DistributedHerder(BaseHerder):
         await self._group.requests.run(restart)
 
     async def restart_connector_and_tasks(self, request: RestartRequest) -> Json:
-        """Make all workers restart the instances that a request selects.
+        """Make all workers restart the connector or tasks that a request selects.
 
-        Return the status that shows them as RESTARTING.
+        Return the status, which shows them as RESTARTING.
         """
 
         async def restart() -> Json:

@@ -94,7 +94,7 @@ class WorkerGroupMember:
 
     @property
     def member_id(self) -> str:
-        """The member id from the coordinator; empty between memberships."""
+        """The member id from the coordinator; empty while the worker is not a member."""
         return self._membership.generation.member_id
 
     def owner_url(self, owned: str | ConnectorTaskId) -> str | None:

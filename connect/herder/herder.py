@@ -78,7 +78,10 @@ class Herder(Protocol):
         """Restart a connector without its tasks."""
 
     async def restart_connector_and_tasks(self, request: RestartRequest) -> Json:
-        """Restart the instances that a request selects; return the status that shows them as RESTARTING (KIP-745)."""
+        """Restart the connector or tasks that a request selects (KIP-745).
+
+        Return the status, which shows them as RESTARTING.
+        """
 
     async def restart_task(self, task: ConnectorTaskId) -> None:
         """Restart a task."""

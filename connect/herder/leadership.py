@@ -28,7 +28,7 @@ class Identity(Protocol):
 
     @property
     def member_id(self) -> str:
-        """The member id from the coordinator; empty between memberships."""
+        """The member id from the coordinator; empty while the worker is not a member."""
 
 
 class Leadership:
@@ -93,7 +93,10 @@ class Leadership:
             await self._claim()
 
     async def write(self, writing: Awaitable[None]) -> None:
-        """Await a write of the leader. If it fails, raise ConnectError, and have `keep` claim the id again."""
+        """Await a write of the leader. If it fails, raise ConnectError.
+
+        After a failure, `keep` claims the transactional id again.
+        """
         try:
             await writing
         except Exception as error:

@@ -126,7 +126,7 @@ async def restart_task(request: Request) -> Response:
 
 
 async def restart(request: Request) -> Response:
-    """Restart a connector; with ?includeTasks also its tasks, with ?onlyFailed only failed instances."""
+    """Restart a connector; with ?includeTasks also its tasks, with ?onlyFailed only what has failed."""
     only_failed, include_tasks = _flag(request, "onlyFailed"), _flag(request, "includeTasks")
     if not only_failed and not include_tasks:
         await request.herder.restart_connector(_name(request))

@@ -76,8 +76,8 @@ class _Losses:
         if isinstance(error, KafkaError) and error.code in _ENDED_BY_OTHERS:
             raise FencedError(
                 f"task {self._task} was fenced: another instance has taken over, or its transaction was open longer "
-                "than transaction.timeout.ms. In the second case raise producer.override.transaction.timeout.ms, lower "
-                "transaction.boundary.interval.ms, or use transaction.boundary=poll"
+                "than transaction.timeout.ms. In the second case, raise producer.override.transaction.timeout.ms, "
+                "lower transaction.boundary.interval.ms, or use transaction.boundary=poll"
             ) from error
 
 

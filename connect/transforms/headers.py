@@ -84,7 +84,7 @@ class HeaderFrom(PartTransformation):
     def apply(self, record: SourceRecord) -> SourceRecord:
         """Return the record with the headers added; with `move`, the fields are removed.
 
-        Raises DataError if the key or value is None, and if the schema lacks a field. Without a schema, the header of a
+        Raises DataError if the key or value is None, or if its schema lacks a field. Without a schema, the header of a
         missing field is null.
         """
         schema, value = self.operand(record)

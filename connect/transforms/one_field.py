@@ -96,7 +96,7 @@ class ValueToKey(Transformation):
     def apply(self, record: SourceRecord) -> SourceRecord:
         """Return the record with the new key.
 
-        Raises DataError if the value is None or has no fields, and if its schema lacks a field.
+        Raises DataError if the value is None, has no fields, or has a schema that lacks a field.
         """
         names, schema = self.settings["fields"], record.value_schema
         purpose = "copying fields from value to key"

@@ -46,8 +46,8 @@ METRICS: Final = (
     ),
     Metric(f"{_SOURCE}source_record_write_rate", _GAUGE, _TASK, "Records written and committed per second."),
     Metric(f"{_SOURCE}source_record_active_count", _GAUGE, _TASK, "Records polled but not yet written and committed."),
-    Metric(f"{_SOURCE}source_record_active_count_avg", _GAUGE, _TASK, "Mean number of active records."),
-    Metric(f"{_SOURCE}source_record_active_count_max", _GAUGE, _TASK, "Largest number of active records."),
+    Metric(f"{_SOURCE}source_record_active_count_avg", _GAUGE, _TASK, "Mean number of records not committed yet."),
+    Metric(f"{_SOURCE}source_record_active_count_max", _GAUGE, _TASK, "Largest number of records not committed yet."),
     Metric(f"{_SOURCE}poll_batch_avg_time_ms", _GAUGE, _TASK, "Mean duration of a poll that returns records."),
     Metric(f"{_SOURCE}poll_batch_max_time_ms", _GAUGE, _TASK, "Longest duration of a poll that returns records."),
     Metric(

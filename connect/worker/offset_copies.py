@@ -54,9 +54,9 @@ class OffsetCopies:
                 raise copy_of(self._refused[key])
 
     async def before_commit(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> Sequence[tuple[bytes, bytes | None]]:
-        """Delete offsets from the worker's topic before a commit deletes them from the connector's (KAFKA-15018).
+        """Delete offsets from the worker's topic before a commit deletes them from the connector's own (KAFKA-15018).
 
-        Return the records to commit to the connector's topic. Raises KafkaError as `write` does.
+        Return the records to commit to the connector's own topic. Raises KafkaError as `write` does.
         """
         deletions = [(key, value) for key, value in pairs if value is None]
         if deletions:

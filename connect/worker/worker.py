@@ -159,7 +159,7 @@ class Worker:
     ) -> None:
         """Write offsets of a connector that has no tasks.
 
-        With exactly-once delivery, the write fences the connector's first task.
+        With exactly-once delivery, the write uses the transactional id of the connector's first task, which it fences.
         """
         settings = ConnectorConfig(self.table, self.resolved(config))
         first = ConnectorTaskId(name, 0)

@@ -37,7 +37,7 @@ class DirectorySourceConnector(SourceConnector):
             if offset is None:
                 continue
             if not {"directory", "fingerprint", "number"} <= partition.keys():
-                raise ConnectError('a partition must be {"directory": path, "fingerprint": hash, "number": count}')
+                raise ConnectError('a partition must be {"directory": path, "fingerprint": hash, "number": number}')
             required, optional = {"file", "inode", "position", "line", "crc"}, {"device", "content_crc"}
             if not required <= offset.keys() <= required | optional:
                 raise ConnectError(

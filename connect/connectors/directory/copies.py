@@ -15,17 +15,17 @@ _SECOND_NS: Final = 1_000_000_000
 
 
 class Match(Enum):
-    """The result of a comparison of a file with the beginning of another."""
+    """The result of comparing a file with another file, of which it may be a copy."""
 
     DIFFERENT = "different"
     BEGINNING = "beginning"
-    """The other file begins with the content of the file."""
+    """The original begins with the content of the copy."""
     WHOLE = "whole"
-    """Both files have the same content, and the file is not older than the other."""
+    """Both files have the same content, and the copy is not older than the original."""
 
 
 def base_name(name: str) -> str:
-    """Return the name of the log to which a file belongs: its name without a number or date at the end, and .gz."""
+    """Return the name of a file's log: the file's name without .gz, and without a number or date at the end."""
     return _ROTATION.sub("", name)
 
 

@@ -518,7 +518,7 @@ class Files:
             return None
         try:
             match = compare(copy, original)
-            # After the comparison, so that it counts only if the original was not truncated before.
+            # The check follows the comparison, so that the result counts only if the original was not truncated before.
             return match if match is not None and entry.is_before(original) else None
         except FileNotReadyError as error:
             if error.file is copy:

@@ -47,7 +47,7 @@ class IncompleteFileError(FileNotReadyError):
 
 
 class LineFile:
-    """An open file.
+    """A plain or gz file that is open for reading.
 
     `ended` is True if the last call to `lines` reached the end of the file. `complete` is True once a gz file has been
     read to its end, so that no line can follow.

@@ -11,7 +11,7 @@ SETTINGS = ConfigDef(
     ConfigKey("topic", Type.STRING, REQUIRED, _HIGH, "The topic to write to.", NonEmptyString()),
     ConfigKey(
         "include", Type.LIST, ["*"], _MEDIUM,
-        "Patterns of file names, such as *.log*, or app/*.log in subdirectories. They must match rotated files, too.",
+        "Patterns of file names, such as *.log*, or app/*.log in subdirectories. They must also match rotated files.",
     ),
     ConfigKey("exclude", Type.LIST, [], _MEDIUM, "Patterns of file names to ignore."),
     ConfigKey("recursive", Type.BOOLEAN, False, _MEDIUM, "Whether subdirectories are watched too."),

@@ -77,10 +77,10 @@ class Passes:
         text = None if offset is None else offset.get("passes")
         passes, new = json.loads(text) if text else ([], [])
         self._exactly_once = exactly_once and (offset is None or offset.get("exactly_once") is True)
-        """Whether all records so far were produced with exactly-once. Otherwise, the passes contain no change."""
+        """Whether all records so far were produced with exactly-once. If not, all changes are repeated."""
         self._passes = [Pass(*each) for each in passes]
         self._new = set(new)
-        """The OIDs of the tables all of whose changes are new."""
+        """The OIDs of the tables for which `contain_no_more` was called."""
 
     @property
     def until_lsn(self) -> int:

@@ -150,7 +150,7 @@ async def included_tables(connection: psycopg.AsyncConnection[Any], settings: Ma
                 f'stream generated columns. Either run "ALTER TABLE {table.full_name} REPLICA IDENTITY USING INDEX …" '
                 "with a unique index of other columns, or change table.include.list so that it does not match the table"
             )
-    if settings["publication.autocreate.mode"] != "disabled":  # with disabled, it may publish_via_partition_root
+    if settings["publication.autocreate.mode"] != "disabled":  # else the publication may use publish_via_partition_root
         await _check_partitions(connection, settings)
     return sorted((table for table, _ in included), key=lambda table: table.full_name)
 

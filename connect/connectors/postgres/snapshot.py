@@ -191,7 +191,7 @@ class Snapshot:
             )
 
     def _stream(self) -> AsyncIterator[Tuple]:
-        """Return all rows of the open cursor. They must be taken before the next statement."""
+        """Return an iterator over all rows of the open cursor. Read them all before the next statement."""
         assert self._connection is not None
         cursor = self._connection.cursor(row_factory=lambda _: list)
         for each in (0, *(oid for type_ in cursor.adapters.types for oid in (type_.oid, type_.array_oid))):

@@ -88,7 +88,7 @@ class PostgresSourceTask(SourceTask):
         The first poll connects to the server. Raises ConnectError.
         """
         require("psycopg", "PostgresSource", "connect-postgres")
-        # Now, because the first poll may find no free descriptor for a moment.
+        # Imported here, because an import in the first poll fails if no file descriptor is free at that moment.
         from . import replication, server, snapshot  # noqa: F401
 
         self._settings = SETTINGS.parse(config)
@@ -98,7 +98,7 @@ class PostgresSourceTask(SourceTask):
             raise ConnectError(f'the offset {dict(self._offset)} has no number "lsn": delete or alter it')
 
     async def poll(self) -> list[SourceRecord] | None:
-        """Return the next records of the snapshot or of the stream, or None after a wait."""
+        """Return the next records of the snapshot or of the stream, or None if none have arrived after a wait."""
         from .snapshot import TableChangedError
 
         try:
@@ -159,8 +159,8 @@ class PostgresSourceTask(SourceTask):
             log.info("dropped slot %s, because no offset is committed", self._settings["slot.name"])
             if self._has_returned and not self.context.exactly_once:
                 log.warning(
-                    "records that were sent may still arrive in the topics of %s. Empty the topics before the next "
-                    "start if they may contain rows that no longer exist then",
+                    "records that were sent may still arrive in the topics of %s. If rows may be deleted in the "
+                    "database before the next start, empty the topics first",
                     self._settings["topic.prefix"],
                 )
 
@@ -258,7 +258,7 @@ class PostgresSourceTask(SourceTask):
         if newest > system.lsn:
             raise ConnectError(
                 f"the offset is at {lsn_text(newest)}, but the server's log ends at {lsn_text(system.lsn)}: "
-                f"this is another server, or an older state of it. {remedy}"
+                f"the server is another one, or was restored to an older state. {remedy}"
             )
         timeline = offset.get("timeline", system.timeline)
         if timeline == system.timeline:

@@ -40,7 +40,7 @@ _INFINITE_MICROS: Final = {"infinity": 9_223_372_036_825_200_000, "-infinity": -
 
 
 def column_type(oid: int, modifier: int, settings: Mapping[str, Any]) -> ColumnType:
-    """Return the schema and the conversion for a column with this type OID and modifier."""
+    """Return the schema and the conversion function for a column with this type OID and modifier."""
     if oid == 1700:
         return _numeric(modifier, settings["decimal.handling.mode"])
     table = _CONNECT_TIMES if settings["time.precision.mode"] == "connect" else _ADAPTIVE_TIMES

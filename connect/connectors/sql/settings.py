@@ -41,7 +41,7 @@ SETTINGS = ConfigDef(
               "Database"),
     ConfigKey(
         "table.whitelist", Type.LIST, [], _MEDIUM,
-        "Tables to read; without it and without a query, all tables of the schema, including new tables.",
+        "Tables to read. Without tables and a query, all tables of the schema are read, including new tables.",
         None, "Database",
     ),
     ConfigKey(

@@ -62,7 +62,7 @@ def _plain(value: Any) -> str:
 
 
 def _of_set(members: Sequence[str]) -> Callable[[Any], str]:
-    """Return the conversion of a MySQL SET to text: its members in the order of the type, as MySQL prints them."""
+    """Return a function that converts a MySQL SET to text: its members in the type's order, joined by commas."""
     return lambda value: value if isinstance(value, str) else ",".join(sorted(value, key=list(members).index))
 
 
@@ -120,7 +120,7 @@ class Arrays:
         return self._converted(values, self._dimensions)
 
     def fitting(self, values: Any) -> Arrays:
-        """Return this conversion, or a new one with more dimensions if `values` has more."""
+        """Return this object, or a new one for more dimensions if `values` has more dimensions."""
         dimensions = self._dimensions_of(values)
         if dimensions <= self._dimensions:
             return self
@@ -195,7 +195,10 @@ def _type_of(
 
 
 def _decimal_type(scale: int | None, decimals: str) -> tuple[Schema, Callable[[Any], Any]]:
-    """Return the schema and the conversion of decimal numbers. If `scale` is None, each value has its own scale."""
+    """Return the schema of decimal numbers and the function that converts them.
+
+    If `scale` is None, each value has its own scale.
+    """
     if decimals == "double":
         return FLOAT64, float
     if scale is None:
