@@ -31,8 +31,8 @@ Interfaces between the folders:
   `task/runner.py` passes the record and its bytes to a `Delivery`, which produces the record at least once, or in the
   task's transaction together with the record's offset.
 - A store reads its internal topic into memory through a `TopicLog`, from the beginning to the end, and then follows the
-  topic. A pure function turns a record into a change, so that tests can use literal records. Herders base their
-  decisions on the immutable `ClusterConfigState`.
+  topic. A pure function turns a record into a change. Herders base their decisions on the immutable
+  `ClusterConfigState`.
 - `worker/` does not depend on the group or the REST interface. A herder starts, stops and fences tasks through
   `worker/`, which reports states through a `StatusListener`.
 - `herder/group_member.py` is a worker's membership in the group. The herder waits for the next rebalance, and then

@@ -1,10 +1,12 @@
 """`ZombieFencing`: fences the producers of a connector's earlier tasks before a new set of tasks starts (KIP-618).
 
-Only the leader fences. It does so in rounds, at most one per connector at a time. Fencing is not needed in three cases.
-If the config topic has a task count record after the task settings and after the creation of the connector, all earlier
-tasks are fenced already, including those of a deleted connector with the same name. If the topic has no task count
-record of the connector, no earlier set of tasks has started with exactly-once delivery. If a single task replaces a
-single task, the new task fences its own predecessor.
+Only the leader fences. It does so in rounds, at most one per connector at a time. Fencing is not needed in three cases:
+
+- If the config topic has a task count record after the task settings and after the creation of the connector, all
+  earlier tasks are fenced already, including those of a deleted connector with the same name.
+- If the topic has no task count record of the connector, no earlier set of tasks has started with exactly-once
+  delivery.
+- If a single task replaces a single task, the new task fences its own predecessor.
 """
 
 from __future__ import annotations

@@ -51,9 +51,9 @@ class LeaderClient(FencesAtLeader, WritesAtLeader, Protocol):
 
 
 class GroupWorker:
-    """The parts of a distributed herder.
+    """Creates and connects the parts of a distributed herder, and runs the tick loop.
 
-    The actions that `requests` runs use `leadership`, `fencing`, `task_configs`, `work` and `changes`.
+    The parts are public attributes, because the actions in `requests` use them.
     """
 
     def __init__(

@@ -49,7 +49,7 @@ async def listed(stores: Sequence[OffsetStore], name: str) -> Json:
 async def change(
     worker: Worker, config: Mapping[str, str], name: str, offsets: Sequence[tuple[Json, Json | None]] | None
 ) -> bool:
-    """Write offsets, or delete all if `offsets` is None. If the connector refuses the change, raise its error.
+    """Write offsets, or delete all offsets if `offsets` is None. If the connector refuses this, raise its error.
 
     Returns whether the connector has checked the offsets.
     """

@@ -214,8 +214,9 @@ def _check_converters(settings: Mapping[str, str], values: Mapping[str, ConfigVa
 
 
 def _check_versions(cls: type[SourceConnector], settings: Mapping[str, str], values: Mapping[str, ConfigValue]) -> None:
-    """Add an error to each plugin whose version is not the requested one, and to the setting that requests it
-    (KIP-891).
+    """Check that plugins have the requested versions (KIP-891).
+
+    Add errors to the setting that names a plugin of another version, and to the setting that requests the version.
 
     The version of a converter is checked only if the connector's settings name the converter.
     """

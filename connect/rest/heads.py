@@ -46,10 +46,14 @@ def target_of(head: h11.Request) -> str:
 def headers_of(head: h11.Request, received: bytes) -> dict[str, str]:
     """Return the headers by their names in lower case; the values of a repeated header are joined by commas.
 
-    `received` begins with the bytes of the head. Raises HttpError (400) for a header that is continued on the next line
-    (RFC 9112, 5.2), for Transfer-Encoding together with Content-Length or in HTTP/1.0 (6.1), and for a Host that is not
-    the host of a URL (3.2). Raises HttpError (505) for a version other than HTTP/1.0 and 1.1. After such an
-    error, the connection is closed, because the body of the request is not read.
+    `received` begins with the bytes of the head. Raises HttpError with these statuses (sections are of RFC 9112):
+
+    - 400 for a header that is continued on the next line (5.2)
+    - 400 for Transfer-Encoding together with Content-Length, or in HTTP/1.0 (6.1)
+    - 400 for a Host that is not the host of a URL (3.2)
+    - 505 for a version other than HTTP/1.0 and 1.1
+
+    After such an error, the connection is closed, because the body of the request is not read.
     """
     if head.http_version not in (b"1.0", b"1.1"):
         raise HttpError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)

@@ -137,9 +137,9 @@ class KafkaLog:
     async def read_to_end(self, timeout_s: float | None = None) -> None:
         """Wait until all records that the topic holds now are applied, and until its open transactions have ended.
 
-        Raises TimeoutError after `timeout_s` seconds, ConnectError if the log is not started or was stopped, KafkaError
-        if the cluster refuses to send the records, and the error of a record that could not be applied, which ends the
-        reading.
+        Raises TimeoutError after `timeout_s` seconds, ConnectError if the log is not started or was stopped, and
+        KafkaError if the cluster refuses to send the records. If a record cannot be applied, reading ends, and the
+        record's error is raised.
         """
         if self._stopped:
             raise self._closed()

@@ -1,8 +1,7 @@
 """`TaskMetrics`: the counters of one task, with the meanings of Kafka Connect's metrics.
 
 Rates, averages, maxima and minima cover the last 30 to 60 seconds, as in Kafka (metrics.num.samples = 2,
-metrics.sample.window.ms = 30,000). Recording only does arithmetic, on the event loop's thread; reading computes the
-results.
+metrics.sample.window.ms = 30,000). They are computed when they are read, so that recording a value is cheap.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from .date_patterns import DatePattern
 from .transformation import Transformation
 
 _GROUP: Final = re.compile(r"\\(.)|\$([0-9]+)|\$\{(\w+)\}|[$\\]", re.DOTALL)
-"""An escaped character, the number of a group, the name of a group, or a $ or backslash that begins none of these."""
+"""Matches an escaped character, a group's number or name, or a $ or backslash that begins none of these."""
 
 
 class RegexRouter(Transformation):

@@ -32,8 +32,8 @@ async def writes_to_workers_cluster(worker: WorkerConfig, connector: ConnectorCo
     """Return whether a connector's producer writes to the cluster that has the worker's topics.
 
     Addresses that differ from the worker's bootstrap.servers, such as those of another listener, may belong to the same
-    cluster. Then the cluster ids decide; brokers that report no id are treated as another cluster. Raises KafkaError if
-    the brokers do not respond.
+    cluster. In this case, the cluster ids are compared; brokers that report no id are treated as another cluster.
+    Raises KafkaError if the brokers do not respond.
     """
     if _addresses(client_settings(worker, connector, "producer")) == set(worker[_SERVERS]):
         return True

@@ -3,7 +3,7 @@
 The source partition is {"filename": path}. The offset is {"position": bytes}, the position after the last complete line
 that was read. A line ends with \\n, \\r\\n or \\r. The task waits for the end of an incomplete line.
 
-The file is read in a daemon thread. A read of standard input may never end, and must not keep the worker from ending.
+The file is read in a daemon thread: a read of standard input may never end, but must not keep the worker from ending.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Requests`: sends GET requests with headers from a file, limits the response size, and retries as the server asks."""
+"""`Requests`: sends GET requests with headers from a file, limits the response size, and repeats failed requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Snapshot`: reads the rows of all tables at one moment, table by table, each table in the order of its key.
+"""`Snapshot`: reads the rows of all tables as of one moment, table by table, each table in the order of its key.
 
 The tables come in the order of their OIDs, because a table that is renamed meanwhile keeps its OID.
 
@@ -81,7 +81,7 @@ class Snapshot:
         """Continue after a key of a table, or after the whole table if `done`. `oid` is 0 at the start of the snapshot.
 
         If `key_columns` are not those of the table's current key, the whole table is read, and the pass has no key.
-        Return the pass that describes the visible rows.
+        Return the `Pass` of the new transaction, which says what the transaction sees and where it starts.
         """
         self._tables = [each for each in self._tables if each.oid > oid or (each.oid == oid and not done)]
         behind = None if key is None or done else json.loads(key)

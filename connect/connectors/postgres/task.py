@@ -11,7 +11,7 @@ a transaction once its last record is committed in Kafka.
 
 Nothing in the server says to which connector a slot belongs. Therefore, a task with snapshot.mode=initial uses an
 existing slot only if it has an offset, and otherwise fails. When a task stops, it drops the slot that it has created
-if it is certain that no offset is committed, so that a restart begins anew.
+if it is certain that no offset is committed, so that a restart begins with a new snapshot.
 """
 
 from __future__ import annotations

@@ -226,7 +226,7 @@ _CURRENT: Final = sa.func.current_timestamp()
 
 
 def _comparable(column: Any, table: str, dialect: str) -> Any:
-    """Return a timestamp column in the form in which its values are compared. Raises ConnectError for another type."""
+    """Return a timestamp column in the form in which its values are compared. Raises ConnectError for other types."""
     if dialect == "sqlite" and isinstance(column.type, sa.DateTime | sa.String | sa.types.NullType):
         # Compared as written: another notation of the same time would not be equal.
         return sa.type_coerce(column, sa.String)

@@ -1,7 +1,7 @@
 """`SqlSourceTask`: polls the tables of one task in turn, in a thread, because database drivers block.
 
-The source partition is {"table": name} or {"query": "query"}. The offset is the position of the row in the mode's
-order.
+The source partition is {"table": name} or {"query": "query"}. The offset is the position of the row in the order that
+the setting mode defines.
 """
 
 from __future__ import annotations
