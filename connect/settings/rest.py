@@ -167,8 +167,8 @@ SSL: Final = ConfigDef(
     ),
     ConfigKey(
         "ssl.client.auth", Type.STRING, "none", _LOW,
-        "Whether clients must present a certificate: required, requested (only a trusted one is accepted, but clients "
-        "may have none) or none.", OneOf("required", "requested", "none"),
+        "Whether clients must present a certificate: required, requested (clients may have none, but an untrusted one "
+        "is refused) or none.", OneOf("required", "requested", "none"),
     ),
     ConfigKey("ssl.enabled.protocols", Type.LIST, list(VERSIONS), _LOW, "Accepted versions of TLS.", _versions),
     ConfigKey(
@@ -177,8 +177,8 @@ SSL: Final = ConfigDef(
     ),
     ConfigKey(
         "ssl.endpoint.identification.algorithm", Type.STRING, "https", _LOW,
-        "Whether the certificate of another worker must have the host name of its address: https (yes), or none or "
-        "empty (no).",
+        "Whether the certificate of another worker must have the host name of the worker's address: https requires "
+        "it, none or empty does not.",
         OneOf("https", "none", ""),
     ),
 )  # fmt: skip

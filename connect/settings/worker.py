@@ -93,7 +93,8 @@ COMMON: Final = ConfigDef(
         Type.STRING,
         "disabled",
         _HIGH,
-        "Exactly-once delivery of source connectors (KIP-618): disabled, preparing (on all workers first) or enabled.",
+        "Exactly-once delivery of source connectors (KIP-618): disabled, preparing or enabled. Before enabled, set "
+        "preparing on all workers of the group.",
         OneOfIgnoringCase("disabled", "preparing", "enabled"),
     ),
     ConfigKey("group.id", Type.STRING, None, _HIGH, "Name of the group of workers."),

@@ -181,7 +181,7 @@ class KafkaLog:
             self._waiters.pop(waiter, None)
 
     def _closed(self) -> ConnectError:
-        return ConnectError(f"the log of {self.topic} is closed: try again")
+        return ConnectError(f"reading of {self.topic} was stopped: try again")
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Append (key, value) pairs and wait until they are acknowledged. Raises KafkaError."""

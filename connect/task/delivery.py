@@ -27,7 +27,7 @@ class Copies(Protocol):
 
 
 class Delivery(Protocol):
-    """The delivery of one task, as the runner uses it. If a method raises, the task has failed."""
+    """Delivers the records and offsets of one task to topics. If a method raises an error, the task has failed."""
 
     async def start(self) -> None:
         """Connect, and fence the previous instance of the task."""

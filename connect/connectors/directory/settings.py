@@ -18,8 +18,8 @@ SETTINGS = ConfigDef(
     ConfigKey("batch.size", Type.INT, 2000, _LOW, "Maximum lines that one poll returns.", at_least(1)),
     ConfigKey("poll.interval.ms", Type.INT, 500, _LOW, "Time between two scans, in ms.", at_least(1)),
     ConfigKey(
-        "max.line.bytes", Type.INT, 1 << 20, _LOW, "Maximum length of a line in bytes; a longer line fails the task.",
-        at_least(1),
+        "max.line.bytes", Type.INT, 1 << 20, _LOW,
+        "Maximum length of a line in bytes; a longer line makes the task fail.", at_least(1),
     ),
     ConfigKey(
         "max.open.files", Type.INT, 100, _LOW,

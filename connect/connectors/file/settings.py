@@ -12,6 +12,6 @@ SETTINGS = ConfigDef(
     ),
     ConfigKey(
         "max.line.bytes", Type.INT, 1 << 20, Importance.LOW,
-        "Maximum length of a line in bytes; a longer line fails the task.", at_least(1),
+        "Maximum length of a line in bytes; a longer line makes the task fail.", at_least(1),
     ),
 )  # fmt: skip

@@ -165,7 +165,7 @@ class Replication:
             self._pgconn().flush()
         result = await self._result()
         if result is None:
-            raise ConnectError(f"the server did not answer {text}")
+            raise ConnectError(f"the server sent no response to {text}")
         if result.status in (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE):
             message = result.error_message.decode("utf-8", "replace").strip()
             state = result.error_field(pq.DiagnosticField.SQLSTATE)

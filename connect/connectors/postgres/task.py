@@ -6,7 +6,7 @@ number of its changes already produced}, because transactions are streamed in th
 becomes several records, the last of them has this offset, and the others have the offset before the change. After an
 interrupted snapshot, both kinds of offsets also have "passes", until the stream is past the last change that the
 snapshot may contain. Until then, offsets also have {"exactly_once": true} if all records so far were produced with
-exactly-once. Each offset has "system" and "timeline", which identify the log that it belongs to. The server may forget
+exactly-once. Each offset has "system" and "timeline", which identify the log that it belongs to. The server may discard
 a transaction once its last record is committed in Kafka.
 
 Nothing in the server says to which connector a slot belongs. Therefore, a task with snapshot.mode=initial uses an
@@ -126,7 +126,7 @@ class PostgresSourceTask(SourceTask):
         self._committed = record.source_offset
 
     async def commit(self) -> None:
-        """Allow the server to forget the transactions that are committed in Kafka."""
+        """Allow the server to discard the transactions that are committed in Kafka."""
         if self._replication is not None:
             self._confirm(self._replication)
 

@@ -37,8 +37,8 @@ SETTINGS = ConfigDef(
         "connection.backoff.ms", Type.LONG, 10_000, _LOW, "Time between attempts at a query, in ms.", at_least(0),
         "Database",
     ),
-    ConfigKey("schema.pattern", Type.STRING, None, _HIGH, "Schema of the tables; by default the user's.", None,
-              "Database"),
+    ConfigKey("schema.pattern", Type.STRING, None, _HIGH,
+              "Schema of the tables; by default the user's default schema.", None, "Database"),
     ConfigKey(
         "table.whitelist", Type.LIST, [], _MEDIUM,
         "Tables to read. Without tables and a query, all tables of the schema are read, including new tables.",
@@ -57,7 +57,7 @@ SETTINGS = ConfigDef(
               "The column that grows with each new row.", None, "Mode"),
     ConfigKey(
         "timestamp.column.name", Type.LIST, [], _MEDIUM,
-        "Columns with the time of the last change; the first that is not null counts.", None, "Mode",
+        "Columns with the time of the last change; the first that is not null is used.", None, "Mode",
     ),
     ConfigKey(
         "validate.non.null", Type.BOOLEAN, True, _LOW,
@@ -79,8 +79,8 @@ SETTINGS = ConfigDef(
         "Only string and double have NaN and infinities.", OneOf("precise", "string", "double"), "Connector",
     ),
     ConfigKey("topic.prefix", Type.STRING, REQUIRED, _HIGH,
-              "Prefix of topics: the topic of a table is the prefix and the table's name. With a query, the topic.",
-              None, "Connector"),
+              "Prefix of topics: the topic of a table is the prefix and the table's name. With a query, the name of "
+              "the topic.", None, "Connector"),
     ConfigKey("poll.interval.ms", Type.INT, 5_000, _HIGH, "Time between two polls of a table, in ms.", at_least(1),
               "Connector"),
     ConfigKey("batch.max.rows", Type.INT, 100, _LOW, "Maximum rows of a batch.", at_least(1), "Connector"),
