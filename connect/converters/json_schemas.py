@@ -17,7 +17,7 @@ def schema_to_json(
     """Return the JSON object of a schema; None for no schema.
 
     The object includes the schema's default value. With `numeric_decimals`, decimals in this value are numbers. With
-    `defaults`, a null in this value is written as the default of the schema that the null has.
+    `defaults`, nulls in this value, for example null fields, are written as the defaults of their own schemas.
     """
     if schema is None:
         return None

@@ -222,9 +222,9 @@ class DistributedHerder(BaseHerder):
         await self._group.requests.run(restart)
 
     async def restart_connector_and_tasks(self, request: RestartRequest) -> Json:
-        """Make all workers restart the connector or tasks that a request selects.
+        """Make the workers restart a connector, its tasks, or both, as the request says.
 
-        Return the status, which shows them as RESTARTING.
+        Return the status, which shows what restarts as RESTARTING.
         """
 
         async def restart() -> Json:

@@ -78,9 +78,9 @@ class Herder(Protocol):
         """Restart a connector without its tasks."""
 
     async def restart_connector_and_tasks(self, request: RestartRequest) -> Json:
-        """Restart the connector or tasks that a request selects (KIP-745).
+        """Restart a connector, its tasks, or both, as the request says (KIP-745).
 
-        Return the status, which shows them as RESTARTING.
+        Return the status, which shows what restarts as RESTARTING.
         """
 
     async def restart_task(self, task: ConnectorTaskId) -> None:

@@ -153,7 +153,10 @@ class StandaloneHerder(BaseHerder):
             await self._restart_connector(name)
 
     async def restart_connector_and_tasks(self, request: RestartRequest) -> Json:
-        """Restart the connector or tasks that a request selects. Return the status, which shows them as RESTARTING."""
+        """Restart a connector, its tasks, or both, as the request says.
+
+        Return the status, which shows what restarts as RESTARTING.
+        """
         async with self._change():
             self._require(request.connector, "Unknown connector: {}")
             connector, tasks, answer = answers.restart_plan(self._configs.snapshot(), self._statuses, request)

@@ -239,9 +239,9 @@ async def test_a_reader_of_offsets_hears_that_the_store_was_closed(bootstrap: st
         assert not reading.done()
         await store.stop()
         async with asyncio.timeout(60):
-            with pytest.raises(ConnectError, match=f"the log of {topic} is closed"):
+            with pytest.raises(ConnectError, match=f"reading of {topic} was stopped"):
                 await reading
-    with pytest.raises(ConnectError, match=f"{topic} is closed"):
+    with pytest.raises(ConnectError, match=f"reading of {topic} was stopped"):
         await store.read("c", [{"p": 1}])
 
 

@@ -133,7 +133,7 @@ class Copy(NamedTuple):
     original: tuple[int, int] | None
     """The size and modification time of the original; None if lines of it had been read."""
     certain: bool
-    """Whether the file is certainly a copy: a gz file with the whole content. Otherwise, it waits for `_ROTATION_S`."""
+    """Whether the file is certainly a copy (a gz file of the whole original). If not, it waits for `_ROTATION_S`."""
 
 
 class Incomplete(NamedTuple):
@@ -172,7 +172,7 @@ class File:
     copy: Copy | None = None
     """The result of the last comparison that showed that this file may be a copy; None if no comparison did."""
     waits_since: float | None = None
-    """The time (monotonic) when the file began to wait for `_ROTATION_S`; None if it has not begun."""
+    """The time (monotonic) when the file began to wait for `_ROTATION_S`; None if it has not waited."""
 
     @property
     def compressed(self) -> bool:

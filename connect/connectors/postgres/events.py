@@ -57,7 +57,7 @@ class TableEvents:
     key_schema: Schema | None
     envelope: Schema
     current_key: list[list[int]] | None
-    """The [number, type OID, collation OID] of each column of the key; None unless the records have the current key."""
+    """The [number, type OID, collation OID] of each key column; None if the records' key is not the current key."""
 
 
 class Events:

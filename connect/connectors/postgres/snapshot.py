@@ -105,7 +105,7 @@ class Snapshot:
     async def next(self) -> SnapshotRows | None:
         """Return the next rows, at most snapshot.fetch.size; None after the last table.
 
-        Returns fewer rows if they have BATCH_BYTES or about _BATCH_VALUES values.
+        Returns fewer rows if they have BATCH_BYTES in total, or about _BATCH_VALUES values.
         """
         if not self._tables:
             return None

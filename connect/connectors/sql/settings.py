@@ -41,7 +41,7 @@ SETTINGS = ConfigDef(
               "Schema of the tables; by default the user's default schema.", None, "Database"),
     ConfigKey(
         "table.whitelist", Type.LIST, [], _MEDIUM,
-        "Tables to read. Without tables and a query, all tables of the schema are read, including new tables.",
+        "Tables to read. With neither tables nor a query, all tables of the schema are read, including new tables.",
         None, "Database",
     ),
     ConfigKey(

@@ -207,7 +207,7 @@ def _decimal_type(scale: int | None, decimals: str) -> tuple[Schema, Callable[[A
 
 
 def _is_binary(kind: sa.types.TypeEngine[Any]) -> bool:
-    """Return whether the values of a type are bytes, even if it does not derive from LargeBinary (such as BINARY)."""
+    """Return whether a type's values are bytes, even if the type does not derive from LargeBinary (such as BINARY)."""
     try:
         return kind.python_type is bytes
     except NotImplementedError:
