@@ -20,7 +20,10 @@ __all__ = ["register", "spark_session", "write", "write_stream"]
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Make `format("oncelog")` known to a Spark session, and return the session. Raises RequirementError."""
+    """Make `format("oncelog")` known to a Spark session, and return the session.
+
+    Raises RequirementError if required software is missing.
+    """
     from .requirements import require_spark
 
     require_spark()

@@ -147,9 +147,9 @@ class StandaloneCluster:
         self.workers: list[Daemon] = []
 
     def start(self) -> str | None:
-        """Start all processes. Return the URL when all workers have registered, or None after `request_stop`.
+        """Start all processes, wait until all workers have registered, and return the master's URL.
 
-        Raises ClusterError.
+        Return None if `request_stop` is called meanwhile. Raises ClusterError.
         """
         self._require_free_port()
         self.directory.mkdir(parents=True, exist_ok=True)

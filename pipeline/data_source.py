@@ -58,12 +58,15 @@ class OncelogDataSource(DataSource):
         settings = SinkSettings(self.options, schema, streaming=True)
         if local_path(settings.checkpoint) is None:
             where = (
-                f"{settings.checkpoint} is not on this machine's disk" if settings.checkpoint else "is not given here"
+                f"{settings.checkpoint} is not on this machine's disk"
+                if settings.checkpoint
+                else "is not among the options"
             )
             raise ConfigError(
                 "checkpointLocation",
-                f"{where}, but the sink must read Spark's batch plans there: without them, it cannot distinguish a "
-                "batch that Spark plans again from the committed one. Use oncelog.pipeline.write_stream(df, options), "
-                'with checkpointLocation among the options, instead of format("oncelog")',
+                f"{where}, but the sink must read Spark's batch plans in the checkpoint: without a batch's plan, it "
+                "cannot detect that Spark has planned other rows for a batch that is already committed. Use "
+                "oncelog.pipeline.write_stream(df, options), with checkpointLocation among the options, instead of "
+                'format("oncelog")',
             )
         return StreamWriter(settings)

@@ -27,16 +27,22 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "path", "outputmode", "mode"})
-"""Options of Spark's reader and writer themselves, which the check of names accepts."""
+"""Options that Spark itself reads. The check for unknown options accepts them."""
 
 QUERY: Final = "oncelog.query"
 BATCH: Final = "oncelog.batch"
 PLAN: Final = "oncelog.plan"
-"""Options with which `write_stream` describes a micro-batch to the sink if Spark writes it as a batch."""
+"""Three options with which `write_stream` describes a micro-batch to the sink if Spark writes it as a batch.
+
+They contain the query's id, the number of the batch and the digest of its plan.
+"""
 
 RUN: Final = "oncelog.run"
 DONE: Final = "oncelog.done"
-"""Options with which `write_stream` describes the start of a query to the sink. Jobs give RUN to batch writes, too."""
+"""Two options with which `write_stream` describes the start of a query to the sink.
+
+RUN is the id of the start, and DONE is the newest batch that was done before it. Jobs also set RUN for batch writes.
+"""
 
 WRITE: Final = "oncelog.write"
 """Option with which a job names a batch write that has no writeId."""
@@ -64,7 +70,9 @@ _NOT_OFFERED: Final = {
 _IGNORED: Final = frozenset(
     {"kafkaconsumer.polltimeoutms", "fetchoffset.numretries", "fetchoffset.retryintervalms", "writer"}
 )
-"""Tuning options of Spark's own connector. kafka.default.api.timeout.ms and kafka.retry.backoff.ms replace them here.
+"""Tuning options of Spark's own connector, which are ignored.
+
+The options kafka.default.api.timeout.ms and kafka.retry.backoff.ms replace them.
 """
 
 
@@ -91,7 +99,7 @@ class Options(Table):
 
     @classmethod
     def _is_of_others(cls, name: str) -> bool:
-        """Whether an option belongs to the client, to Spark, to `write_stream` or to a job, and not to this table."""
+        """Return whether an option is not of this table, but of the client, of Spark, of `write_stream` or of a job."""
         if name in cls.names:
             return False
         return name.startswith(_OF_CLIENT) or name in _OF_SPARK | _IGNORED | _PRIVATE
@@ -253,8 +261,8 @@ class SinkOptions(Options):
     )
     adopt_query: bool = boolean(
         False,
-        doc="Write the pending batch of a checkpoint although Kafka has no state of the query: the state"
-        " has expired or the checkpoint belonged to another sink. Check first what was written last: otherwise"
+        doc="Write the pending batch of a checkpoint although Kafka has no state of the query, because the"
+        " state has expired or the checkpoint belonged to another sink. First check what was written last, because"
         " the batch may be written twice.",
     )
 

@@ -36,8 +36,8 @@ def build(master: str, app_name: str, settings: Mapping[str, str]) -> SparkSessi
 def shuffle_defaults(master: str) -> dict[str, str]:
     """Return Spark's setting of shuffle partitions for a local master: one per core, and at least LEAST_SHUFFLE.
 
-    Spark's own default, 200, makes the first micro-batch of a stateful query take a minute on a few cores. The
-    checkpoint of a query keeps the number that the query had at its first start. Return no setting for other masters.
+    Return no setting for other masters. Spark's own default, 200, makes the first micro-batch of a stateful query take
+    a minute on a few cores. The checkpoint of a query keeps the number that the query had at its first start.
     """
     local = re.fullmatch(r"local(?:\[(\*|\d+)(?:,.*)?\])?", master)
     if local is None:

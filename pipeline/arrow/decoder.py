@@ -1,8 +1,8 @@
 """Decode fetched record batches into Arrow arrays, without a Python object per record: `decode`.
 
 `record_bounds.py` finds where records begin. The other fields (offsets, timestamps, keys, values) are read for all
-records of a response at once. Keys and values are not copied one by one: an Arrow array is laid over the bytes of the
-response, and the wanted parts are taken from it.
+records of a response at once. Keys and values are not copied one by one: an Arrow array divides the bytes of the
+response into slices, and Arrow copies all slices that are keys, or all that are values, in one call.
 
 Headers are rare. A Python loop decodes them for the records that have headers.
 
@@ -31,10 +31,10 @@ from .varints import Numbers
 HEADER_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 JOINED_BYTES: Final = 4 * 1024 * 1024
-"""The size in bytes up to which decompressed batches are decoded together, because this is faster for small batches."""
+"""Small compressed batches are decompressed into one buffer, up to about this size in bytes, and decoded together."""
 
 PIECE_BYTES: Final = 1024 * 1024
-"""The approximate size in bytes of the records that are yielded together. They fit into the processor's cache."""
+"""The approximate size in bytes of the records that are yielded together. It fits into the processor's cache."""
 
 
 class Columns(NamedTuple):
@@ -52,7 +52,7 @@ class Columns(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """The position of a batch's records in the bytes of its group."""
+    """The position of a batch's records in the buffer of a group of batches that are decoded together."""
 
     header: BatchHeader
     begin: int
@@ -74,8 +74,8 @@ def decode(
 def _groups(data: memoryview, batches: Iterable[tuple[int, BatchHeader]]) -> Iterator[tuple[memoryview, list[_Place]]]:
     """Yield groups of batches to decode together.
 
-    A group contains either uncompressed batches, which stay where they are, or compressed batches, which are
-    decompressed and joined.
+    The batches of a group share one buffer: `data` itself for uncompressed batches, or a new buffer into which
+    compressed batches have been decompressed.
     """
     plain: list[_Place] = []
     packed: list[_Place] = []
@@ -191,7 +191,7 @@ def _part_end(at: Numbers, length: Numbers, ends: Numbers) -> Numbers:
 
 
 def _taken(data: memoryview, at: Numbers, length: Numbers) -> pa.Array:
-    """Return the parts of the data that begin at `at` as a binary array. A length of -1 stands for null."""
+    """Return a binary array of the slices of `data` at these positions, of these lengths. Length -1 stands for null."""
     count = len(at)
     null = length < 0
     if null.all():

@@ -67,7 +67,8 @@ def encode(key: pa.Array, value: pa.Array, headers: pa.Array | None, max_bytes: 
 def _stretches(sizes: Numbers, max_bytes: int) -> Iterator[tuple[int, list[int]]]:
     """Divide records of these sizes into parts to encode at once, and each part into batches of about `max_bytes`.
 
-    Yield (end, cuts) for each part: the index of the record after it, and where its batches begin, relative to it.
+    Yield (end, cuts) for each part. `end` is the index of the first record after the part. `cuts` are the indexes at
+    which batches begin, counted from the first record of the part.
     """
     behind = np.cumsum(sizes)
     start = at = 0
@@ -114,7 +115,7 @@ def _join(
 
 
 def _binary(data: varints.Bytes, lengths: Numbers, per_element: int) -> pa.Array:
-    """Return a binary array. Each of its elements contains the next `per_element` varints of `data`."""
+    """Return a binary array whose elements contain `per_element` varints of `data` each, in order."""
     if per_element > 1:
         lengths = lengths.reshape(-1, per_element).sum(1)
     offsets = np.zeros(len(lengths) + 1, np.int32)

@@ -60,7 +60,7 @@ def murmur2(keys: pa.Array) -> Hashes:
 
 
 def partitions_for_keys(keys: pa.Array, partitions: int) -> NDArray[np.int32]:
-    """Return which of `partitions` partitions each key belongs to."""
+    """Return the partition of each key in a topic with `partitions` partitions."""
     return ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
 
 

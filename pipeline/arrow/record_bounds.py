@@ -4,9 +4,10 @@ Each record's length says where the next record begins, so a plain loop takes on
 records at once. Each guess is verified before it is used:
 
 - Several records of equal size in a row are followed by more records of that size.
-- A zero byte, then one or two bytes that can be a length, then a zero byte, are the boundary of two records: the first
-record ends with its header count, and the second begins with its length and its attributes. Such positions are found by
-comparing whole arrays. They are boundaries if the chain of lengths leads from each one to the next.
+- A zero byte, then one or two bytes that can be a length, then another zero byte, are the boundary of two records. The
+first zero is a record's header count, which is its last field. The other zero is the attributes field of the next
+record, which follows its length. Such positions are found by comparing whole arrays. They are verified by following the
+chain of lengths from each one to the next.
 
 Where neither guess is right, the loop continues record by record.
 """
@@ -24,13 +25,16 @@ from .varints import Numbers
 
 ALIKE: Final = 8
 AHEAD: Final = 64
-"""After `ALIKE` records of equal size in a row, the next `AHEAD` are compared at once, and then four times as many."""
+"""After `ALIKE` records of equal size in a row, the next `AHEAD` are checked for this size in one array operation.
+
+Each time that all of them have this size, the next check covers four times as many.
+"""
 
 _MIXED: Final = 32
-"""Boundaries are guessed after this number of records in a row, if few of them had equal sizes."""
+"""Boundaries are guessed after this number of records among which there was no run of equal sizes."""
 
 _WINDOW: Final = 128 * 1024
-"""The number of bytes that are searched at a time. They fit into the processor's cache."""
+"""The number of bytes that are searched at a time, so that they fit into the processor's cache."""
 
 _LARGE: Final = 512
 """The mean record size in bytes above which searching every byte takes longer than one step per record."""
@@ -40,7 +44,7 @@ _LEAST_BODY: Final = 6
 
 
 def record_bounds(data: memoryview, batches: list[tuple[int, int, int]]) -> tuple[Numbers, Numbers, Numbers]:
-    """Return where each record begins, where its body after the length begins, and where it ends.
+    """Return where each record begins, where its body begins (after the length field), and where it ends.
 
     `batches` contains (begin, end, count) for each batch: where its records lie in `data`, and how many there are.
     Raises CorruptBatch unless the lengths fill each batch exactly.
@@ -98,7 +102,7 @@ def _begins(data: memoryview, raw: varints.Bytes, at: int, end: int, count: int)
 
 
 def _run(raw: varints.Bytes, at: int, size: int, most: int) -> Numbers:
-    """Return where the records after the record at `at` begin, up to the first that has another length field."""
+    """Return where the next records, up to `most`, begin that have the same length field as the record at `at`."""
     begins = at + size * np.arange(1, min(most, (len(raw) - at - 1) // size) + 1)
     same = raw[begins] == raw[at]
     byte = at
@@ -110,9 +114,10 @@ def _run(raw: varints.Bytes, at: int, size: int, most: int) -> Numbers:
 
 
 def _guessed(raw: varints.Bytes, at: int, stop: int, most: int) -> tuple[Numbers, int]:
-    """Guess where the record at `at` and later records begin. Return their positions, and the position after them.
+    """Guess where the records from the one at `at` up to `stop` begin.
 
-    At most `most` records are returned, and none if the record at `at` does not have the expected form.
+    Return the positions of at most `most` records, and the position after the last of them. Return no records if the
+    record at `at` does not have the expected form.
     """
     nothing = np.empty(0, np.int64)
     window = raw[at:stop]

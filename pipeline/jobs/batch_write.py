@@ -68,6 +68,6 @@ class BatchWrite:
             self._end.set_result(None)
 
     def _use_session(self) -> None:
-        """Make the session active in the JVM thread that serves this thread, so that Spark finds its data sources."""
+        """Make the session active in the JVM thread of this thread, so that Spark finds the session's data sources."""
         jvm: Any = self._spark._jvm
         self._spark._get_j_spark_session_class(jvm).setActiveSession(self._spark._jsparkSession)

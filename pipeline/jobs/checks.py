@@ -160,7 +160,7 @@ class SilenceWatch:
         self._looked_at = time.monotonic()
 
     def look(self) -> None:
-        """Check the brokers if no micro-batch has ended and no check has been made for SILENCE_S seconds.
+        """Check the brokers if the last micro-batch ended, and the last check was made, at least SILENCE_S seconds ago.
 
         While brokers cannot be reached, check them every PROBE_S seconds.
         """

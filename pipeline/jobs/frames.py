@@ -79,8 +79,8 @@ class JobFrames:
     def start(self, sink: Sink) -> StreamingQuery | BatchWrite:
         """Start the query of a streaming frame, or the write of a batch frame.
 
-        If the format is oncelog, this process then owns the sink, so that `let_go` can end the sink's transaction
-        without Spark.
+        If the format is oncelog, this process becomes the owner of the query or write (`ownership.py`), so that
+        `let_go` can end its transaction without Spark.
         """
         frame, options = self.of(sink), self.options(sink)
         if not frame.isStreaming:

@@ -2,8 +2,8 @@
 
 A bad record has a value that is not one JSON object of the source's columns: text that is not JSON, a field whose type
 differs from its column's, bytes that are not UTF-8, or anything after the object. A tombstone has no value and is not
-bad: it says that its key was deleted. A bad record or a tombstone becomes a row of nulls only with the policy "keep".
-Both are counted with every policy.
+bad: it says that its key was deleted. With the policy "keep", bad records and tombstones become rows of nulls. They are
+counted with every policy.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def columns_of(frame: DataFrame, source: Source) -> DataFrame:
 
 
 def _is_more(text: Column) -> Column:
-    """Return whether the text has invalid UTF-8, or anything after one JSON object. Spark's parser ignores both."""
+    """Return whether the text has invalid UTF-8 or anything after one JSON object. Spark's parser ignores both."""
     behind = ~text.rlike(r"\}\s*$")
     # Nested objects have two closing braces, as consecutive objects do, so the objects are counted.
     count = sf.json_array_length(sf.concat(sf.lit("["), text, sf.lit("]")))

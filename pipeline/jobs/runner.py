@@ -218,7 +218,7 @@ class JobRunner:
             self._start(one)
 
     def _start(self, one: _Running) -> None:
-        """Start a query once its brokers can be reached. Spark would also wait, but could not be stopped meanwhile."""
+        """Wait until the brokers can be reached, then start a query. While Spark waits, it cannot be stopped."""
         assert self._watch is not None
         while not self._watch.all_there() and not self.stopping:
             self._pause(PROBE_S)
@@ -230,9 +230,9 @@ class JobRunner:
 
     @contextlib.contextmanager
     def _retrying(self, one: _Running) -> Iterator[None]:
-        """Start the sink again if the block fails with a temporary error of Kafka. Turn other errors into JobError.
+        """Start the sink again if the `with` block fails with a temporary error of Kafka.
 
-        The block starts the sink, or gets the result of its batch write.
+        The block starts the sink, or gets the result of its batch write. Other errors are turned into JobError.
         """
         try:
             with as_job_error(f"sink {one.sink.name!r}"):
@@ -257,9 +257,9 @@ class JobRunner:
         _at_once(self._let_go, running)
 
     def _let_go(self, one: _Running) -> None:
-        """End the transaction that a sink left open, and report what became of a batch write.
+        """End the transaction that a sink left open, so that readers need not wait for its timeout.
 
-        Readers would otherwise wait until the transaction times out.
+        Then report what became of a batch write.
         """
         write = one.query if isinstance(one.query, BatchWrite) else None
         committed = None

@@ -32,7 +32,10 @@ METRICS: Final = "oncelog.json."
 """Prefix of the names of Spark's observed metrics that count the bad records and tombstones of a JSON source."""
 
 BAD_RECORD: Final = "oncelog.pipeline.jobs.BadRecord: "
-"""Prefix of the error message about a record that ends a query. The prefix marks the message within Spark's text."""
+"""Prefix of the error message with which a bad record or tombstone ends a query.
+
+It marks where this message begins in Spark's text.
+"""
 
 
 class JobError(ValueError):

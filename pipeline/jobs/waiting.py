@@ -1,4 +1,7 @@
-"""Report what a job is doing during a long micro-batch or batch write. The first micro-batch may take a minute."""
+"""Report what a job is doing during a long micro-batch or batch write.
+
+Even the first micro-batch of a small query may take a minute.
+"""
 
 from __future__ import annotations
 

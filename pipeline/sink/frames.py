@@ -54,13 +54,14 @@ def write_stream(
     that write at the same time, by default the number of the cluster's cores. Raises ConfigError for invalid options or
     columns, and KafkaError if the topics' numbers of partitions cannot be read from the cluster.
 
-    Rows without a partition are distributed among the partitions that a topic has at the time of this call, because
-    Spark may compute the rows again. Partitions that are added later are not used until the next call.
+    Rows without a partition are distributed among the partitions that a topic has at the time of this call, so that a
+    row gets the same partition if Spark computes it again. Partitions that are added later get such rows only after the
+    next call.
 
-    `output_mode` is append, complete or update. Spark refuses update for data sources in Python. In this mode, Spark's
-    batch writer therefore writes each micro-batch. The transaction, state and checks are the same. The partitions are
-    those that exist when the micro-batch begins. The same applies to a checkpoint in a remote file system, because only
-    the driver can read its batch plans.
+    `output_mode` is append, complete or update. In two cases, Spark's batch writer writes each micro-batch: in mode
+    update, because Spark refuses this mode for data sources in Python; and for a checkpoint in a remote file system,
+    because only the driver can read its batch plans. The transaction, state and checks are the same as in other cases.
+    The partitions are those that exist when the micro-batch begins.
 
     `start()` makes this driver the owner of the query: it fences older drivers, and ends the transaction that a dead
     driver left open, so that readers need not wait for the first batch. It raises SupersededError if a newer driver has

@@ -18,7 +18,7 @@ from ..options import SinkOptions
 from .produce import CLIENT_DEFAULTS
 
 MAX_AGE_S: Final = 60.0
-"""The age in seconds after which a number that the driver has not decided is requested again."""
+"""The age in seconds after which a cached number of partitions is requested again, if the driver has not fixed it."""
 
 
 async def partition_counts(cluster: Cluster, topic: str, timeout_s: float) -> dict[str, int]:
@@ -39,8 +39,8 @@ async def partition_counts(cluster: Cluster, topic: str, timeout_s: float) -> di
 class TopicPartitionCounts:
     """The number of partitions of each topic.
 
-    If a topic was created after the driver had fixed the numbers, each task's process requests its number and caches
-    it.
+    If a topic was created after the driver had fixed the numbers, each task's process requests the topic's number of
+    partitions and caches it.
     """
 
     _asked: dict[tuple[str, str], tuple[int, float]] = {}  # noqa: RUF012  # shared by all instances of a process

@@ -38,7 +38,10 @@ _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARG
 
 BEFORE_IMPLICIT: Final = 11
 WITH_NAMES: Final = 12
-"""The newest Produce version that needs AddPartitionsToTxn, and the newest with topic names."""
+"""`BEFORE_IMPLICIT` is the newest Produce version that needs AddPartitionsToTxn.
+
+`WITH_NAMES` is the newest version that has topic names instead of topic ids.
+"""
 
 CLIENT_DEFAULTS: Final[dict[str, object]] = {
     "batch_size": 512 * 1024,
@@ -144,7 +147,7 @@ class TransactionProducer:
         self._changed.set()
 
     def _lane_done(self, task: asyncio.Task[None]) -> None:
-        """Store the error of a lane that has ended, and wake up `write`."""
+        """Store the error of a partition's task (`_Lane.run`) that has ended, and wake up `write`."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self.failure = self.failure or error
         self._changed.set()
@@ -215,7 +218,7 @@ class _Lane:
         self._more.set()
 
     async def run(self) -> None:
-        """Send batches until the lane is closed and empty. Raises permanent errors, and KafkaTimeoutError."""
+        """Send batches until the queue is closed and empty. Raises permanent errors, and KafkaTimeoutError."""
         loop = asyncio.get_running_loop()
         failing_since: float | None = None
         attempt = 0

@@ -1,8 +1,8 @@
 """Prepare the rows of a frame for topics: check the columns, and find out which Kafka partition each row belongs to.
 
 The columns are those of Spark's Kafka sink: value (required), key, topic, partition, headers. Other columns are not
-written. A row's partition is given by the column `partition`, else by Kafka's hash of the key. A row with neither goes
-to the partition with the task's number, because no other task may write there.
+written. A row's partition is given by the column `partition`, else by Kafka's hash of the key. All other rows of a task
+go to the partition with the task's number, because only one task may write each partition.
 """
 
 from __future__ import annotations
@@ -108,9 +108,10 @@ def grouped(
 def targets(
     topic: str, key: pa.Array, given: pa.Array | None, counts: PartitionCounts, spread: NDArray[np.int64]
 ) -> NDArray[np.int32]:
-    """Return the partition of each row of a topic: as given, by its key, or by its `spread`.
+    """Return the partition of each row of a topic.
 
-    Raises RowError, which names the topic, for a given partition that the topic does not have.
+    It is the row's `given` partition, else that of its key, else `spread` modulo the number of partitions. Raises
+    RowError, which names the topic, for a given partition that the topic does not have.
     """
     if given is not None and not given.null_count:
         return _checked(topic, given.to_numpy(), counts)

@@ -78,7 +78,11 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a transaction. It is sent from the planner to the tasks, and with their results to the commit."""
+    """One attempt at a transaction.
+
+    The process that plans the batch sends it to the tasks. The tasks send it, with their results, to the process that
+    commits.
+    """
 
     transactional_id: str
     state_topic: str
@@ -102,8 +106,8 @@ class BatchTooSlowError(KafkaError):
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"the batch has taken {time.time() - attempt.began_at:.0f} s, longer than kafka.transaction.timeout.ms = "
             f"{timeout_ms}: the coordinator has aborted its transaction. Raise that option, up to the broker's "
-            "transaction.max.timeout.ms: Spark runs a planned batch again with the same rows. A lower "
-            "maxOffsetsPerTrigger at the source makes only those batches smaller that are not planned yet",
+            "transaction.max.timeout.ms. Spark runs this batch again with the same rows, because it is planned: "
+            "a lower maxOffsetsPerTrigger at the source makes only later batches smaller",
         )
 
 
@@ -143,7 +147,7 @@ class UnclaimedPartitionsError(KafkaError):
 
 
 class SinkTransaction:
-    """The driver's side of attempts. All methods raise KafkaError."""
+    """The operations of a driver on a query's transactions. All methods raise KafkaError."""
 
     def __init__(self, cluster: Cluster, config: ProducerConfig) -> None:
         self._cluster = cluster

@@ -7,8 +7,8 @@ aborts. For a batch write, this process has the pickled writer. For a stream, it
 messages.
 
 A task that cannot write its rows aborts the transaction, and returns the reason in its message instead of raising it.
-Spark would otherwise start further attempts of the task, which must not write, and would report why they do not. The
-commit raises the reason.
+The commit raises the reason. If the task raised it, Spark would start further attempts of the task, which must not
+write, and would report their errors instead.
 
 Invariants: only the first attempt of a task writes. A commit happens only if no task has failed, and if no partition
 was written by several tasks. After any failure the transaction is aborted at once.
@@ -179,7 +179,8 @@ class _Writer:
     def _may_have_expired(self, kafka: BlockingCluster) -> bool:
         """Return whether an earlier driver planned batch 0 so long ago that the state of its commit may have expired.
 
-        Spark plans batch 0 before it asks for a writer, so a new query has a plan of batch 0, too.
+        A plan that this driver made does not count. Every new query has one, because Spark plans batch 0 before it asks
+        for a writer.
         """
         path = local_path(self.settings.checkpoint)
         if self.settings.adopt or path is None:

@@ -86,7 +86,7 @@ class RangeReader:
                     continue
                 part = _Part(data, position, wanted.end)
                 if part.end <= position:
-                    raise CorruptBatch(f"the response for offset {position} contains no whole batch from there on")
+                    raise CorruptBatch(f"the response for offset {position} has no complete batch from that offset on")
                 if part.end < wanted.end:
                     kafka.run(fetches.ask(part.end))
                 for columns in part.columns(self._headers):
@@ -167,7 +167,7 @@ class _Asked(NamedTuple):
 
 
 class _Fetches:
-    """The requests to the partition's leader. One request is always ahead of the response being decoded."""
+    """The Fetch requests to a partition's leader. The next request is in flight while a response is decoded."""
 
     def __init__(self, cluster: Cluster, partition: TopicPartition, config: ConsumerConfig) -> None:
         self._cluster = cluster

@@ -47,8 +47,8 @@ from support.proxy import FaultProxy  # noqa: E402
 
 STATE_TOPIC = "state-of-tests"
 TOO_SLOW = (
-    r"kafka\.transaction\.timeout\.ms = 100.*Raise that option, up to .*transaction\.max\.timeout\.ms: Spark runs a "
-    r"planned batch again with the same rows.*maxOffsetsPerTrigger.*not planned yet"
+    r"kafka\.transaction\.timeout\.ms = 100.*Raise that option, up to .*transaction\.max\.timeout\.ms\. Spark runs "
+    r"this batch again with the same rows.*maxOffsetsPerTrigger.*only later batches smaller"
 )
 PARTITIONS = 3
 
