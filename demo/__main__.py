@@ -35,16 +35,18 @@ if TYPE_CHECKING:
     metavar="SCHEDULE",
     default=",".join(str(kill) for kill in DEFAULT_SCHEDULE),
     show_default=True,
-    help="Processes to kill -9, each at a fraction of the work; or none.",
+    help="Processes to kill -9, each when this fraction of the work is done, or `none`.",
 )
 @click.option(
     "--pipeline-kills",
     metavar="SCHEDULE",
     default=",".join(str(kill) for kill in PIPELINE_SCHEDULE),
     show_default=True,
-    help="Processes to kill -9 in the second half: driver and broker, each at a fraction of the work; or none.",
+    help="Processes (driver, broker) to kill -9 in the second half, like --kills.",
 )
-@click.option("--seed", type=int, help="Seed of random kills, which replace both schedules.")
+@click.option(
+    "--seed", type=int, help="Kill at random moments that this seed determines. Replaces --kills and --pipeline-kills."
+)
 @click.option(
     "--pipeline/--no-pipeline",
     default=True,
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=1),
     default=1800.0,
     show_default=True,
-    help="Seconds after which the run fails.",
+    help="The run fails if it takes longer than this number of seconds.",
 )
 @click.option(
     "--dir",

@@ -13,7 +13,7 @@ from ..pipeline.jobs.progress import Progress
 
 RESTART: Final = ": starting again after: "
 NOTICE: Final = "oncelog: "
-"""RESTART marks messages of `oncelog pipeline run` about failed queries. All other messages begin with NOTICE."""
+"""A message of `oncelog pipeline run` about a failed query contains RESTART. All other messages begin with NOTICE."""
 
 
 class GrowingFile:

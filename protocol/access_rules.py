@@ -29,7 +29,10 @@ class PatternType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """Kafka's operations. Bit n of a response's `authorized_operations` is set if operation n is allowed (KIP-430)."""
+    """The operations that a rule allows or denies.
+
+    Bit n of a response's `authorized_operations` is set if operation n is allowed (KIP-430).
+    """
 
     UNKNOWN = 0
     ANY = 1

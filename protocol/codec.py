@@ -123,8 +123,8 @@ def encode_in_steps(message: Message, version: int, max_bytes: int) -> Generator
 def decode(cls: type[M], buffer: Buffer, version: int, offset: int = 0, max_elements: int = MAX_ELEMENTS) -> M:
     """Decode one message that fills `buffer` from `offset` to the end. Raises DecodeError, UnsupportedVersion.
 
-    If only tagged fields of the extension are malformed, raises MalformedTag, whose `partial` is the message without
-    those fields.
+    If only tagged fields of oncelog's wire extension are malformed, raises MalformedTag. Its `partial` is the message
+    in which all fields of the extension are left raw, in `unknown_tags`.
     """
     message, end = decode_from(cls, buffer, version, offset, max_elements)
     if end != len(buffer):
@@ -197,7 +197,7 @@ def encode_record_value(value: Message, version: int) -> bytes:
 
 
 def decode_record_key(buffer: Buffer, classes: Iterable[type[Message]]) -> Message | UnknownRecord:
-    """Decode a record key. Its int16 id selects the class among `classes`; an unknown id gives an UnknownRecord."""
+    """Decode a record key. Its int16 id selects the class among `classes`. Return UnknownRecord for an unknown id."""
     id = record_version(buffer)
     for cls in classes:
         if cls.spec.key == id:

@@ -20,12 +20,13 @@ MAX_ELEMENTS: Final = 1 << 20
 """The default limit of array elements (structs, strings and numbers alike) and tagged fields in one message.
 
 A struct of three bytes on the wire becomes an object of about a hundred bytes, and a number of four bytes an object of
-forty. Without this limit, a frame of the largest size that a broker accepts could take all of its memory.
+forty. Without this limit, one frame of the largest size that a broker accepts could fill the broker's memory.
 """
 
 MAX_TAGS: Final = 1000
-"""Maximum number of tagged fields in one section. They are read without a pause. No message of Kafka defines as many as
-100.
+"""Maximum number of tagged fields in one section, because a section is read without a pause.
+
+No message of Kafka defines as many as 100.
 """
 
 STEP: Final = 500
@@ -47,7 +48,7 @@ def long_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
 
 
 def unknown_tags(buffer: Buffer, position: int, end: int, path: str, left: int) -> tuple[UnknownTags, int, int]:
-    """Read a section of tagged fields for which the definition has no fields. Raises DecodeError.
+    """Read a section of tagged fields of a struct that defines no tagged fields in this version. Raises DecodeError.
 
     `left` is the number of elements that the message may still contain. Return the fields, the position after the
     section, and the reduced `left`.
@@ -100,8 +101,9 @@ def cut_short(title: str, position: int, error: Exception) -> DecodeError:
 def unfit(message: Message, version: int, error: Exception) -> EncodeError:
     """Return the EncodeError for a message that cannot be written. The error names the field at fault.
 
-    To find the field, the slow reference builds the whole message again. The compiled code therefore raises by itself
-    the errors that clients' data can cause, such as a string that is too long. It calls this function only after a bug.
+    To find the field, this function builds the whole message again with the slow `construct` format. It is called only
+    after a bug: the compiled code itself raises the errors that clients' data can cause, such as a string that is too
+    long.
     """
     title = f"{type(message).__name__} v{version}"
     try:

@@ -34,7 +34,7 @@ _ALIKE: Final = 3
 _MOST_ALIKE: Final = 48
 _AHEAD: Final = 64
 _FEWEST: Final = 24
-"""When columns are compared, and how many records at once.
+"""These numbers decide when columns are compared, and for how many records at once.
 
 After `_ALIKE` pairs of neighbours of equal size, the next `_AHEAD` records are compared with the last one. While all of
 them match, each comparison takes four times as many records as the one before. Fewer than `_FEWEST` records are visited

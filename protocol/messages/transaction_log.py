@@ -42,9 +42,9 @@ class TransactionLogValue(Message):
 @record_key(id=9000, versions="0", flexible="none")
 class GroupAssignmentKey(Message):
     """The key of a claim in `__transaction_state`: the claim that a transactional id has on partitions of a consumer
-    group (group-aware initialisation). Committed offsets may still contain claims that were dropped. So the record with
-    an empty transactional id stores the newest generation whose claims were dropped, and claims in committed offsets up
-    to this generation are ignored. This record exists as long as the group has no newer claim.
+    group (group-aware initialisation). The record with an empty transactional id is not a claim: it stores the newest
+    generation whose claims were dropped. Committed offsets may still contain claims of this or an older generation,
+    which are ignored. This record exists as long as the group has no newer claim.
     """
 
     group_id: str = string("0")
