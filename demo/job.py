@@ -165,7 +165,10 @@ class _Job:
         await self.pipeline.start()
 
     async def work(self) -> None:
-        """Write the flights and watch the job in two tasks, until all flights are transformed. A failure ends both."""
+        """Write the flights and watch the job in two tasks, until all flights are transformed.
+
+        If one of the tasks fails, the other is cancelled.
+        """
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.feed())

@@ -41,7 +41,7 @@ from .waits import Waits
 
 QUERIES: Final = 4
 BATCHES: Final = 3
-"""The number of micro-batches of each query. A kill finds both finished and unfinished micro-batches."""
+"""The number of micro-batches of each query. When a kill happens, some are finished, and others are not."""
 AIM_S: Final = 20.0
 """Longest time that an aimed kill waits for an open transaction, in seconds.
 

@@ -53,7 +53,7 @@ class OncelogDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return a writer for streams. Raises ConfigError if the checkpoint is not on this machine's disk.
 
-        In output mode complete, Spark passes `overwrite`. The rows are appended in this mode, too.
+        Spark sets `overwrite` in output mode complete. This is ignored: rows are always appended.
         """
         settings = SinkSettings(self.options, schema, streaming=True)
         if local_path(settings.checkpoint) is None:

@@ -82,7 +82,7 @@ _stepwise_encoders: Final = _Classes(compile_stepwise_encoder)
 
 
 def decoders_of(cls: type[M]) -> Mapping[int, Callable[[Buffer, int, int], tuple[M, int]]]:
-    """Return, by version, the compiled functions that `decode_from` calls. They raise the same errors.
+    """Return, by version, the compiled functions that `decode_from` calls. They raise the errors of that function.
 
     A caller on a hot path keeps this mapping and saves the look-up by class.
     """
@@ -90,7 +90,7 @@ def decoders_of(cls: type[M]) -> Mapping[int, Callable[[Buffer, int, int], tuple
 
 
 def encoders_of(cls: type[Message]) -> Mapping[int, Callable[[Any], list[Buffer]]]:
-    """Return, by version, the compiled functions that `encode_pieces` calls. They raise the same errors.
+    """Return, by version, the compiled functions that `encode_pieces` calls. They raise the errors of that function.
 
     A caller on a hot path keeps this mapping and saves the look-up by class.
     """

@@ -6,8 +6,8 @@ expands beyond the bound is refused.
 * gzip: one member is written; several are read. zstd: one frame is written; several are read.
 * snappy: the xerial framing is written (`\\x82SNAPPY\\0`, version, compatible version, then length-prefixed blocks),
   which Kafka's Java client and librdkafka read. Raw snappy, which librdkafka writes, is read as well.
-* lz4: one frame with independent blocks is written, because Kafka's Java reader refuses linked blocks. Both kinds are
-  read.
+* lz4: one frame with independent blocks is written, because Kafka's Java reader refuses linked blocks. Frames with
+  linked blocks are read as well.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def errors() -> str:
 
 
 def error_downgrades() -> str:
-    """Return the table of the codes that older request versions get instead of newer ones."""
+    """Return the table of the error codes that are sent in place of newer codes to clients of older versions."""
     rows = [
         (code.name, api_name(api_key), "all" if since > _last(api_key) else f"below {since}", older.name)
         for api_key, code, since, older in downgrades()

@@ -26,7 +26,7 @@ _SECONDS: Final = {"ms": 0.001, "millisecond": 0.001, "second": 1.0, "minute": 6
 AVAILABLE_NOW: Final = "available-now"
 
 _OWN: Final = {"transactionalId": "they fence each other", "writeId": "only one of them is written"}
-"""The options that sinks of one cluster must not share. Each value says what would happen otherwise."""
+"""The options whose values sinks of one cluster must not share, with what happens if two sinks share a value."""
 
 METRICS: Final = "oncelog.json."
 """Prefix of the names of Spark's observed metrics that count the bad records and tombstones of a JSON source."""

@@ -45,9 +45,9 @@ _runs: dict[tuple[str, str], str] = {}
 def take_over(settings: SinkSettings, notes: Notes | None = None, timeout_s: float | None = None) -> Start:
     """Make this driver the owner of the query: fence older drivers, and end the transaction that they left open.
 
-    Readers would otherwise wait for that transaction. `notes` are those of the checkpoint, or None if this process
-    cannot read them. Raises KafkaError: SupersededError if a newer driver owns the query, StateError if it is unknown
-    whether the pending batch is committed.
+    Ending it at once spares readers a wait for its timeout. `notes` are those of the checkpoint, or None if this
+    process cannot read them. Raises KafkaError: SupersededError if a newer driver owns the query, StateError if it is
+    unknown whether the pending batch is committed.
     """
     key = _key(settings)
     start = Start("")

@@ -222,7 +222,7 @@ class SinkTransaction:
     async def commit(self, attempt: Attempt, written: Collection[TopicPartition], state: SinkState) -> None:
         """Commit the tasks' records together with the state.
 
-        Raises CommitUnknownError and UnclaimedPartitionsError. After the latter, the transaction is still open.
+        Raises CommitUnknownError, and UnclaimedPartitionsError, after which the transaction is still open.
         """
         manager = self._manager(attempt)
         calls = self._calls(manager)

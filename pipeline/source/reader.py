@@ -153,8 +153,8 @@ class BatchReader(DataSourceReader):
         """Check that each end offset lies between its start and the end of the log. Return the end offsets.
 
         With failOnDataLoss=false, an end offset beyond the end of the log is replaced with the end of the log.
-        Records of an open transaction count as part of the log: a read that ends there waits for the transaction, and a
-        read that begins there has no records. Raises ConfigError and DataLossError.
+        The end of the log is the high watermark, so the log includes records of an open transaction. A read that ends
+        within them waits for the transaction. Raises ConfigError and DataLossError.
         """
         settings = self._settings
         turned = {one: offset for one, offset in start.items() if offset > end[one]}
@@ -166,7 +166,7 @@ class BatchReader(DataSourceReader):
         for one, offset in sorted(wanted.items()):
             if offset > written[one]:
                 lost(
-                    f"{one} ends at offset {written[one]}, before offset {offset} of the options",
+                    f"{one} ends at offset {written[one]}, before the offset {offset} that the options name",
                     settings.fail_on_data_loss,
                 )
         return {one: min(offset, written.get(one, offset)) for one, offset in end.items()}

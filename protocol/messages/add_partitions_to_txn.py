@@ -55,7 +55,7 @@ class AddPartitionsToTxnTransaction(Struct):
 class AddPartitionsToTxnRequest(Request[AddPartitionsToTxnResponse]):
     """Registers partitions in a producer's transaction before the producer writes to them (KIP-98). The first partition
     begins the transaction. Up to v3 the request is about one transaction, in the `v3_and_below_` fields. From v4, which
-    brokers use, it holds several transactions, and with `verify_only` it registers nothing, but asks whether the
+    brokers use, the request has several transactions. With `verify_only`, it registers nothing, but asks whether the
     partitions are registered (KIP-890). v2 may be answered with PRODUCER_FENCED, v5 with TRANSACTION_ABORTABLE. Tag
     9000 `session` keeps the partitions registered after this transaction.
     """

@@ -35,8 +35,8 @@ class TopicPartitions(Struct):
 
 @request(key=43, versions="0-2", flexible="2+")
 class ElectLeadersRequest(Request[ElectLeadersResponse]):
-    """Elects a leader for each partition: the preferred replica (type 0), or any live replica (type 1). The latter may
-    lose records (KIP-183, KIP-460). A null list of partitions means all partitions.
+    """Elects a leader for each partition: the preferred replica (type 0), or any live replica (type 1). An election of
+    type 1 may lose records (KIP-183, KIP-460). A null list of partitions means all partitions.
     """
 
     election_type: int = int8("1+")

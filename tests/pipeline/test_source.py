@@ -70,11 +70,11 @@ def test_starting_and_ending_points(spark: SparkSession, topics: Any) -> None:
     with pytest.raises(AnalysisException, match=r"leaves out .*-2: name each partition"):
         values(read(spark, topics, topic, startingOffsets=json.dumps({topic: {"0": 0, "1": 0}})))
     beyond = {"startingOffsets": json.dumps({topic: {"0": 99, "1": -2, "2": -2}})}
-    with pytest.raises(AnalysisException, match=r"-0 ends at offset 8, before offset 99 of the options"):
+    with pytest.raises(AnalysisException, match=r"-0 ends at offset 8, before the offset 99 that the options name"):
         values(read(spark, topics, topic, **beyond))
     assert len(values(read(spark, topics, topic, **beyond, failOnDataLoss=False))) == 12
     ending = {"endingOffsets": json.dumps({topic: {"0": 99, "1": -1, "2": -1}})}
-    with pytest.raises(AnalysisException, match=r"-0 ends at offset 8, before offset 99 of the options"):
+    with pytest.raises(AnalysisException, match=r"-0 ends at offset 8, before the offset 99 that the options name"):
         values(read(spark, topics, topic, **ending))
     assert len(values(read(spark, topics, topic, **ending, failOnDataLoss=False))) == 18
     with pytest.raises(AnalysisException, match=r"endingOffsets: .*-0 would end at 1, before it begins at 99"):
