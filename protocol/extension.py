@@ -27,9 +27,9 @@ def has_extension_fields(struct: type[Struct], version: int) -> bool:
 
 
 def carries_extension(message: Struct, version: int) -> bool:
-    """Return whether a message that was decoded without interpreting the extension holds fields of the extension.
+    """Return whether a message has fields of the extension. It must be one that `codec.decode_plain` returned.
 
-    Tags that the message's definition does not have do not count, even if their number is 9000 or above.
+    Only tags that the message's definition has are regarded as fields of the extension, not all tags from 9000 on.
     """
     if not has_extension_fields(type(message), version):
         return False

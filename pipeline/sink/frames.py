@@ -112,7 +112,8 @@ def _taking_over(
 ) -> DataStreamWriter:
     """Return the writer with a `start` that first makes this driver the owner of the query.
 
-    The new `start` passes two options of the sink to `use`: the run, and the newest batch that is done.
+    The new `start` passes two options of the sink to `use`: RUN, the id of this start, and DONE, the newest batch that
+    is done.
     """
     start = writer.start
 

@@ -35,7 +35,10 @@ class Start(NamedTuple):
 
     run: str
     done: int | None = None
-    """The newest batch that the checkpoint notes as done, if no batch is pending. The next batch is then a new one."""
+    """The newest batch that is done according to the checkpoint. If this is set, the next batch is a new one.
+
+    None if no batch is done, if a batch is pending, or if the checkpoint cannot be read.
+    """
 
 
 _runs: dict[tuple[str, str], str] = {}

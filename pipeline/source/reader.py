@@ -313,8 +313,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _present(self, wanted: Collection[TopicPartition]) -> set[TopicPartition]:
         """Return the partitions that exist. If some of `wanted` are missing, ask again several times.
 
-        A broker that has just started may not know all partitions yet, and a topic that seems to be new would be read
-        from its beginning.
+        A broker that has just started may not know all partitions yet. A partition that is missing now and exists at
+        the next call would be regarded as new, and read from its beginning.
         """
         return _found_again(self._open, self._settings, lambda found: all(one in found for one in wanted))
 
