@@ -27,7 +27,7 @@ def has_extension_fields(struct: type[Struct], version: int) -> bool:
 
 
 def carries_extension(message: Struct, version: int) -> bool:
-    """Return whether a message has fields of the extension. It must be one that `codec.decode_plain` returned.
+    """Return whether a message has fields of the extension. Its decoder must have left them raw, in `unknown_tags`.
 
     Only tags that the message's definition has are regarded as fields of the extension, not all tags from 9000 on.
     """

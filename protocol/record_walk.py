@@ -1,9 +1,14 @@
 """Check the records of a client's batch without building record objects: `RecordWalk`.
 
-A valid batch fulfils these rules: the lengths of records and fields fit into each other and fill the batch exactly; the
-number of records is the header's; the offset deltas are 0, 1, 2 and so on; keys, values and headers lie within their
-record; timestamps fit into int64. Records that pass here can be read by `records.decode_batch` and by every other
-client. The walk never copies a key or value.
+A valid batch fulfils these rules:
+
+* The records fill the batch exactly, and the fields of each record fill the record exactly.
+* The number of records is that of the header.
+* The offset deltas are 0, 1, 2 and so on.
+* The timestamps fit into int64.
+
+Records that pass this check can be read by `records.decode_batch` and by every other client. The walk never copies a
+key or value.
 
 `advance` does a bounded amount of work, so that a caller on an event loop can pause between calls. One step is about
 one record (0.4 µs). Where neighbouring records have the same shape (equal sizes of all fields), whole columns of bytes

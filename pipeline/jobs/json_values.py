@@ -2,8 +2,8 @@
 
 A bad record has a value that is not one JSON object of the source's columns: text that is not JSON, a field whose type
 differs from its column's, bytes that are not UTF-8, or anything after the object. A tombstone has no value and is not
-bad: it says that its key was deleted. With the policy "keep", bad records and tombstones become rows of nulls. They are
-counted with every policy.
+bad: it says that its key was deleted. With the policy "keep", bad records and tombstones become rows of nulls. In
+streams, they are counted with every policy.
 """
 
 from __future__ import annotations
