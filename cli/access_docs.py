@@ -38,9 +38,10 @@ The [extension](extension.md) adds fields to Kafka's requests. These fields need
 | InitProducerId: `ConsumerGroupId`, `AssignedPartitions` | those that the table above marks with *extension* |
 | FindCoordinator: key type 64 | Describe on the group |
 | AddPartitionsToTxn: `Session` | those of the request without the field; a session may include `__consumer_offsets` |
-| EndTxn: `Topics` | those of the request without the field: adding the partitions already required Write |
+| EndTxn: `Topics` | those of the request without the field. When the partitions were added to the transaction, Write \
+on their topics was already required |
 | DescribeConfigs: `transaction.claims` of a group | DescribeConfigs on the group. \
-The value names topics and transactional ids |
+No further permission is needed for the topics and transactional ids in the value |
 | IncrementalAlterConfigs: `transaction.claims` of a group | AlterConfigs on the group |
 """
 

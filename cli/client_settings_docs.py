@@ -32,7 +32,7 @@ several clients share.
 
 ## Producer
 
-For [`Producer`](api/producer.md#oncelog.Producer), and for the producers of a
+These settings are for [`Producer`](api/producer.md#oncelog.Producer), and for the producers of a
 [`Processor`](api/processor.md#oncelog.Processor) and of a
 [`TransactionalProducerPool`](api/pool.md#oncelog.TransactionalProducerPool).
 
@@ -40,7 +40,7 @@ For [`Producer`](api/producer.md#oncelog.Producer), and for the producers of a
 
 ## Consumer
 
-For [`Consumer`](api/consumer.md#oncelog.Consumer), and for the consumers of a
+These settings are for [`Consumer`](api/consumer.md#oncelog.Consumer), and for the consumers of a
 [`Processor`](api/processor.md#oncelog.Processor). A processor sets `isolation.level` and `enable.auto.commit` itself,
 and its default for `auto.offset.reset` is `earliest`.
 
@@ -52,7 +52,7 @@ and its default for `auto.offset.reset` is `earliest`.
 
 ## Refused
 
-This client refuses the following settings of Kafka's clients, except those listed above. The error gives the reason:
+The following settings of Kafka's clients are refused, except those that are listed above. The error states the reason:
 
 {refused}
 """

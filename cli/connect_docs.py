@@ -29,9 +29,10 @@ A worker also accepts the settings of its clients, with the prefixes `producer.`
 
 ## TLS of the REST interface
 
-Give these settings with the prefix `listeners.https.`, such as `listeners.https.ssl.keystore.location`, and for
-`admin.listeners` with the prefix `admin.listeners.https.`. If a worker has no setting with the prefix, these addresses
-use the settings without a prefix, which also configure the worker's clients.
+For the addresses in `listeners`, give these settings with the prefix `listeners.https.`, such as
+`listeners.https.ssl.keystore.location`. For those in `admin.listeners`, the prefix is `admin.listeners.https.`. If no
+setting has the respective prefix, the addresses use the settings without a prefix, which also configure the worker's
+clients.
 
 {https}
 

@@ -117,8 +117,8 @@ def inside(
 
 
 _HIDDEN_TOPIC: Final = (
-    "if the request names the topic, it gets TOPIC_AUTHORIZATION_FAILED, whether it exists or not; the response to a "
-    "request for all topics leaves the topic out"
+    "if the request names the topic, the topic gets TOPIC_AUTHORIZATION_FAILED, even if it does not exist; the "
+    "response to a request for all topics leaves the topic out"
 )
 _PARTITIONS_OF_TOPIC: Final = "the partitions of the topic get TOPIC_AUTHORIZATION_FAILED"
 
