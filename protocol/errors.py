@@ -194,10 +194,10 @@ class ErrorCode(IntEnum):
 
 
 CONCURRENT_PRODUCER_COMMIT: Final = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-"""85, sent only to extension-aware clients: another producer has claimed the partition with a newer generation."""
+"""85, only for clients that know the wire extension: another producer claimed the partition with a newer generation."""
 
 PENDING_TRANSACTION: Final = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-"""86, sent only to extension-aware clients: the partition has pending transactional offset commits."""
+"""86, only for clients that know the wire extension: the partition has pending transactional offset commits."""
 
 _EXTENSION_NAMES: Final = {
     CONCURRENT_PRODUCER_COMMIT: "CONCURRENT_PRODUCER_COMMIT",

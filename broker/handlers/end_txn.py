@@ -3,8 +3,8 @@
 v5 returns the next producer epoch (KIP-890).
 
 If the request has Topics (v3+, extension), markers are written to the partitions that it names, and to all others that
-have batches of the transaction. If the client is extension-aware, the named partitions stay registered for the
-producer's next transaction (a session).
+have batches of the transaction. If the client knows oncelog's wire extension, the named partitions stay registered for
+the producer's next transaction (a session).
 """
 
 from __future__ import annotations

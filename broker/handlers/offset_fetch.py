@@ -7,7 +7,7 @@ While open transactions have committed offsets for a partition:
 
 | client | gets |
 |---|---|
-| extension-aware, RequireStable | PENDING_TRANSACTION for the partition |
+| knows the wire extension, RequireStable | PENDING_TRANSACTION for the partition |
 | v7+, RequireStable | UNSTABLE_OFFSET_COMMIT for the partition |
 | v7+, not RequireStable | the last committed offset |
 | v2-6, which lack RequireStable | COORDINATOR_LOAD_IN_PROGRESS for the partition and for the group, because some

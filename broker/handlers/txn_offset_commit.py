@@ -6,8 +6,8 @@ have been added to the transaction (AddOffsetsToTxn); v5 adds it implicitly (KIP
 Offsets of a topic whose id in the request is not the topic's current id are refused with UNKNOWN_TOPIC_ID.
 
 The whole request is refused if another producer has claimed one of the partitions, and the request has no generation or
-an older one than the claim. An extension-aware client gets CONCURRENT_PRODUCER_COMMIT, any other client
-PRODUCER_FENCED.
+an older one than the claim. A client that knows oncelog's wire extension gets CONCURRENT_PRODUCER_COMMIT, any other
+client PRODUCER_FENCED.
 """
 
 from __future__ import annotations

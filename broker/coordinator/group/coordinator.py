@@ -80,7 +80,8 @@ class Commit(NamedTuple):
 class Committer(NamedTuple):
     """The sender of a commit: a member of the group, or another client, for which the fields keep their defaults.
 
-    `member_optional` is true for an extension-aware producer, which may specify a generation without a member id.
+    `member_optional` is true for a producer that knows oncelog's wire extension. It may specify a generation without a
+    member id.
     """
 
     member_id: str = ""

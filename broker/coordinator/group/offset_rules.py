@@ -2,9 +2,9 @@
 
 A commit is checked against the group. Members specify their generation. "Simple" consumers (no member id, generation
 -1) may commit only while the group has no members. A transactional commit is not refused during a rebalance (KIP-447):
-its producer is fenced by generation and member id, if the request contains them (v3+). An extension-aware producer may
-specify a generation without a member id. In a group with members this generation must be the current one. In a group
-without members it must not be older than the group's generation.
+its producer is fenced by generation and member id, if the request contains them (v3+). A producer that knows oncelog's
+wire extension may specify a generation without a member id. In a group with members this generation must be the current
+one. In a group without members it must not be older than the group's generation.
 """
 
 from __future__ import annotations

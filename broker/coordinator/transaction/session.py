@@ -4,9 +4,9 @@ The functions are pure. They determine which partitions a transaction wrote when
 and whether a batch of an older client opens the next transaction implicitly (`opens`). The transitions in `metadata.py`
 change the session.
 
-A session begins with AddPartitionsToTxn(Session), or with an EndTxn in which an extension-aware client names the
-partitions that it wrote. Any InitProducerId, fencing or timeout ends it. Requests can arrive late, after their
-transaction has ended:
+A session begins with AddPartitionsToTxn(Session), or with an EndTxn in which a client that knows oncelog's wire
+extension names the partitions that it wrote. Any InitProducerId, fencing or timeout ends it. Requests can arrive late,
+after their transaction has ended:
 
 * Produce v12+ and TxnOffsetCommit v5+ with EndTxn v5: each transaction has its own epoch, so a late request is refused
   because of its epoch.
