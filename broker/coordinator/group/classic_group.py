@@ -329,7 +329,10 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member subscribes to the topic; True if a consumer group's subscriptions cannot be decoded."""
+        """Return whether a member subscribes to the topic.
+
+        If the subscriptions are unknown, the result is True for a consumer group, and False for other groups.
+        """
         if self.subscribed_topics is None:
             return self.is_consumer_group
         return topic in self.subscribed_topics

@@ -210,7 +210,7 @@ class OffsetStore:
         self._newest[producer] = max(self._newest.get(producer, -1), value.record_offset)
 
     def remove_group(self, group_id: str) -> None:
-        """Remove all committed and pending offsets of the group, after their tombstones have been appended."""
+        """Remove all committed and pending offsets of the group. The caller has already appended their tombstones."""
         self._committed.pop(group_id, None)
         self._pending_by_group.pop(group_id, None)
         for offsets in self._decided.pop(group_id, {}).values():

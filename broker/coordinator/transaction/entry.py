@@ -29,9 +29,11 @@ class TransactionEntry:
     id.
 
     `closed` is not None while the ongoing transaction accepts no batches, because EndTxn(commit) waits, or has waited,
-    for its records. It is a new object each time the transaction is closed. `given_up_ms` is the time, in ms since the
-    epoch, at which the connection of such a request was closed last, or None if this has not happened in the ongoing
-    transaction. The client may soon repeat the request.
+    for its records. It is a new object each time the transaction is closed.
+
+    `given_up_ms` is the time, in ms since the epoch, at which the connection of a waiting EndTxn(commit) was last
+    closed. It is None if this has not happened in the ongoing transaction. For a short time after it, a timed-out
+    transaction is not aborted, because the client may connect again and repeat the commit.
 
     `written` contains the partitions of the ongoing transaction that have a batch, or are about to get one. It is None
     if the transaction began before this process started, because these partitions are then unknown. `waiters` is None
