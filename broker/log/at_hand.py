@@ -65,7 +65,7 @@ class SideReads:
             raise NotAtHand(partial(self.load_indexes, segment))
 
     def require_bytes(self, segment: LogSegment, start: int, size: int) -> None:
-        """Raise NotAtHand if a range of `size` bytes from byte `start` on is too large for the caller's thread."""
+        """Raise NotAtHand if the `size` bytes from byte `start` on are too many to read in the caller's thread."""
         if self._threads is not None and size > AT_ONCE_BYTES:
             raise NotAtHand(partial(self._get_piece, segment, start, size))
 

@@ -89,7 +89,7 @@ class Log(Protocol):
 
     @property
     def leader_epoch(self) -> int:
-        """The newest leader epoch; -1 if the log has neither a batch nor an owner."""
+        """The newest leader epoch; -1 if the log has no batch and `take_over` has not been called."""
 
     @property
     def size(self) -> int:

@@ -647,7 +647,7 @@ class PartitionLog:
 
     @property
     def leader_epoch(self) -> int:
-        """The newest leader epoch; -1 if the log has neither a batch nor an owner."""
+        """The newest leader epoch; -1 if the log has no batch and `take_over` has not been called."""
         return self.leader_epochs.latest
 
     # --- segments ----------------------------------------------------------------------------------------------------

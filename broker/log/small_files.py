@@ -147,7 +147,7 @@ def decode_checkpoint(content: bytes, words: int) -> list[list[str]]:
         raise ValueError("the content is not a complete checkpoint file of version 0")
     entries = [line.split(" ") for line in lines[2:]]
     if any(len(entry) != words for entry in entries):
-        raise ValueError(f"a checkpoint entry does not have {words} words")
+        raise ValueError(f"an entry of the checkpoint file does not consist of {words} words")
     return entries
 
 

@@ -451,7 +451,10 @@ class DescriptorPool:
             self.move(file, self.kept)
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file, or a directory with the files directly in it; raise OSError if that fails."""
+        """Rename a file or directory, and update the handles of that file, or of the files directly in that directory.
+
+        Raises OSError.
+        """
         self._fs.rename(source, target)
         self.remove_name(target)
         directory, _, name = source.rpartition("/")
@@ -564,7 +567,7 @@ class PooledFileSystem:
         self._fs.make_directory(path)
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file, or a directory with the open files directly in it; their handles stay valid."""
+        """Rename a file or directory. Handles of that file, or of the files directly in that directory, stay valid."""
         with self.pool.lock:
             self.pool.rename(source, target)
             files = self._forget_overwritten(source) + self._forget_overwritten(target)
