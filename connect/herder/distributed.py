@@ -224,7 +224,7 @@ class DistributedHerder(BaseHerder):
     async def restart_connector_and_tasks(self, request: RestartRequest) -> Json:
         """Make the workers restart a connector, its tasks, or both, as the request says.
 
-        Return the status, which shows what restarts as RESTARTING.
+        Return the status of the connector and its tasks. Those that restart have the state RESTARTING in it.
         """
 
         async def restart() -> Json:

@@ -80,7 +80,7 @@ class Herder(Protocol):
     async def restart_connector_and_tasks(self, request: RestartRequest) -> Json:
         """Restart a connector, its tasks, or both, as the request says (KIP-745).
 
-        Return the status, which shows what restarts as RESTARTING.
+        Return the status of the connector and its tasks. Those that restart have the state RESTARTING in it.
         """
 
     async def restart_task(self, task: ConnectorTaskId) -> None:

@@ -155,7 +155,7 @@ class StandaloneHerder(BaseHerder):
     async def restart_connector_and_tasks(self, request: RestartRequest) -> Json:
         """Restart a connector, its tasks, or both, as the request says.
 
-        Return the status, which shows what restarts as RESTARTING.
+        Return the status of the connector and its tasks. Those that restart have the state RESTARTING in it.
         """
         async with self._change():
             self._require(request.connector, "Unknown connector: {}")

@@ -101,11 +101,11 @@ class RestServer:
         max_connections: int,
         setting: str = LISTENERS,
     ) -> None:
-        """Set up the listeners. Errors name the addresses by `setting`, and `tls` is the context of https addresses.
+        """Set up the listeners, without opening their sockets.
 
-        `access` decides which requests are admitted; None admits all.
-
-        A connection beyond `max_connections` is closed immediately.
+        `tls` is the context of https addresses. `access` decides which requests are admitted; None admits all. A
+        connection beyond `max_connections` is closed immediately. `setting` is the name of the setting that lists the
+        addresses, for error messages.
         """
         self._addresses, self._setting = addresses, setting
         self._tls, self._access, self._max_connections = tls, access, max_connections

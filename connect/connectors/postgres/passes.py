@@ -94,7 +94,7 @@ class Passes:
         return {**marker, "passes": text} if self._passes else marker
 
     def add(self, new: Pass) -> None:
-        """Add a pass. It replaces a pass with the same starting row, because that pass has read no row."""
+        """Add a pass. If the previous pass has the same starting row, it has read no row and is replaced."""
         if self._passes and self._passes[-1][:3] == new[:3]:
             self._passes.pop()
         self._passes.append(new)
