@@ -54,7 +54,7 @@ def offsets_to_delete_before(offsets: ByPartition[int]) -> dict[TopicPartition, 
 
 def times_to_look_up(times: ByPartition[int]) -> dict[TopicPartition, int]:
     """Return the checked time to look up in each partition."""
-    return _numbers(times, "wanted", "time", EARLIEST_SPECIAL_TIME, "; in milliseconds: int(time.time() * 1000)")
+    return _numbers(times, "wanted", "time", EARLIEST_SPECIAL_TIME, "; give milliseconds: int(time.time() * 1000)")
 
 
 def _numbers(value: object, argument: str, what: str, at_least: int, hint: str = "") -> dict[TopicPartition, int]:

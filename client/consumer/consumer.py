@@ -187,10 +187,10 @@ class Consumer(Generic[K, V]):
         position that the program itself has committed stays committed.
 
         Waits for the broker for `timeout_s` at most (default: the shorter of request.timeout.ms and
-        default.api.timeout.ms). If the time runs out, uncommitted records are read again later, and the group keeps
-        this member until the session timeout. A rebalance listener may run for the same time, plus max.poll.interval.ms
-        if `timeout_s` is not given; after that, the listener is cancelled. Raises IllegalStateError if a rebalance
-        listener makes this call while a poll waits for the listener.
+        default.api.timeout.ms). If the broker does not answer in time, uncommitted records are read again later, and
+        the group keeps this member until the session timeout. A rebalance listener that is still running after this
+        time is cancelled. Without `timeout_s`, the listener gets max.poll.interval.ms more. Raises IllegalStateError if
+        a rebalance listener makes this call while a poll waits for the listener.
         """
         return self._close(current_caller(), commit, timeout_s)
 

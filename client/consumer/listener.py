@@ -34,7 +34,7 @@ class RebalanceListener:
 
 
 def check_listener(listener: object) -> None:
-    """Raise IllegalStateError for a listener that lacks one of the methods, or whose method is a generator."""
+    """Raise IllegalStateError if a listener lacks a method of RebalanceListener, or implements one as a generator."""
     if listener is None:
         return
     for name in METHODS:

@@ -45,7 +45,7 @@ def timestamp_of(timestamp_ms: object) -> int:
         return timestamp_ms
     if isinstance(timestamp_ms, int) and timestamp_ms < 0:
         raise ValueError(f"timestamp_ms {timestamp_ms} is before 1970")
-    return whole_number(timestamp_ms, "timestamp_ms", MAX_INT64, "; in milliseconds: int(time.time() * 1000)")
+    return whole_number(timestamp_ms, "timestamp_ms", MAX_INT64, "; give milliseconds: int(time.time() * 1000)")
 
 
 def bytes_of(name: str, value: object) -> bytes | None:
