@@ -207,10 +207,13 @@ class SourceOptions(Options):
         "", doc="Where a batch read ends (exclusive): latest, or JSON as in startingOffsets.", default_text="latest"
     )
     ending_timestamp: int | None = long(
-        None, at_least(0), doc="End a batch read before the first record at or after this time (ms since the epoch)."
+        None,
+        at_least(0),
+        doc="In a batch read, stop in each partition before its first record at or after this time, in ms since the"
+        " epoch.",
     )
     ending_offsets_by_timestamp: str = text(
-        "", doc="End each partition of a batch read before its first record at or after a time in ms, as JSON."
+        "", doc="Like endingTimestamp, but with a separate time for each partition, as JSON."
     )
     max_offsets_per_trigger: int | None = long(
         None,

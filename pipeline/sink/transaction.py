@@ -135,7 +135,7 @@ class SupersededError(KafkaError):
 
 
 class UnclaimedPartitionsError(KafkaError):
-    """The transaction has records in partitions that no successful task has written."""
+    """Only failed tasks have written to some partitions of the transaction, so it is not committed."""
 
     def __init__(self, partitions: Collection[TopicPartition]) -> None:
         names = ", ".join(str(one) for one in sorted(partitions))
@@ -333,7 +333,7 @@ class SinkTransaction:
         return resumed(attempt)
 
     async def _check_nothing_else(self, attempt: Attempt, written: Collection[TopicPartition]) -> None:
-        """Raise UnclaimedPartitionsError if a failed task left records in a partition that no other task has written.
+        """Raise UnclaimedPartitionsError if only failed tasks have written to some partition of the transaction.
 
         This needs DescribeTransactions (KIP-664, Kafka 3.0 and newer). Older brokers are not checked.
         """
