@@ -9,7 +9,7 @@ import click
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script with which SHELL completes the commands and options of oncelog.
+    """Print the script that lets a shell complete the commands and options of oncelog.
 
     \b
     source <(oncelog completion bash)                          this shell; in ~/.bashrc: every shell (bash 4.4 or newer)

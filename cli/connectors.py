@@ -58,7 +58,7 @@ def list_(url: str, as_json: bool) -> None:
 @click.argument("name")
 @worker_options
 def status(name: str, url: str, as_json: bool) -> int:
-    """Print the states of a connector and its tasks, and the error of each failed part.
+    """Print the states of a connector and its tasks, with the errors of those that have failed.
 
     The exit code is 1 if the connector or a task has failed.
 

@@ -88,7 +88,8 @@ def consume(
       json         one object per line, with offset, timestamp and headers
     or a template, as in kcat, which needs \\n at the end of each line:
       %t topic   %p partition   %o offset   %T timestamp in ms   %h headers: name=value,name=value
-      %k key     %s value       %K %S their lengths in bytes, -1 if missing   %R %S as 4 bytes   %% %
+      %k key     %s value       %K %S length of the key, of the value, in bytes; -1 if missing
+      %R length of the value as a 4-byte big-endian number   %% a percent sign
 
     \b
     oncelog consume orders --from-beginning --max-messages 10

@@ -13,7 +13,7 @@ from .json_output import json_option, print_json
 from .tables import Item, print_items, print_items_table
 
 
-@click.group(short_help="List, describe, reset, delete and unfence consumer groups.")
+@click.group(short_help="List, describe, reset and delete consumer groups, and drop the claims that fence producers.")
 def group() -> None:
     """List and describe consumer groups, change their offsets, and remove the claims that fence their producers.
 

@@ -232,10 +232,10 @@ def unfence(name: str, yes: bool, as_json: bool, bootstrap: str) -> None:
     """Drop the claims of the group NAME, so that any producer may commit the group's offsets in a transaction again.
 
     A producer that was initialised for the group's assignment (group-aware transactions) claims its input partitions.
-    From then on, a producer of an older generation or without a generation cannot commit offsets of these partitions.
-    It receives CONCURRENT_PRODUCER_COMMIT, or PRODUCER_FENCED if it is a stock client. A claim ends when the group's
-    last member leaves, when the group is deleted, or when its offsets are deleted. Drop claims by hand when clients
-    without generations must take over a group that still has claims. Stop the group-aware producers first: without
+    From then on, producers with an older generation, or with none, cannot commit offsets of these partitions. They
+    receive CONCURRENT_PRODUCER_COMMIT, or PRODUCER_FENCED if they are stock clients. A claim ends when the group's last
+    member leaves, when the group is deleted, or when its offsets are deleted. Drop claims by hand when clients that
+    send no generation must take over a group that still has claims. Stop the group-aware producers first: without
     claims, two producers can commit offsets of the same partition.
     """
 

@@ -47,7 +47,10 @@ PROGRESS_EVERY = 1000
     "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Header of every record; may be repeated."
 )
 @click.option(
-    "-Z", "--tombstone", is_flag=True, help="Send null instead of empty values, which deletes keys of compacted topics."
+    "-Z",
+    "--tombstone",
+    is_flag=True,
+    help="Send null instead of empty values. Null deletes the key in a compacted topic.",
 )
 @click.option("--partition", type=Number(), help="Partition of every record.  [default: by key]")
 @click.option(

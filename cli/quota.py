@@ -72,7 +72,7 @@ def _row(found: Quota, key: str) -> dict[str, object]:
 @json_option
 @bootstrap_option
 def list_quotas(owner: dict[str, str | None], as_json: bool, bootstrap: str) -> None:
-    """List all quotas, or those of one owner.
+    """List all quotas, or those of one owner: a user, a client id, both together, or an address.
 
     \b
     oncelog quota list
@@ -93,7 +93,7 @@ def list_quotas(owner: dict[str, str | None], as_json: bool, bootstrap: str) -> 
 @json_option
 @bootstrap_option
 def set_quotas(quotas: tuple[str, ...], owner: dict[str, str | None], as_json: bool, bootstrap: str) -> None:
-    """Set quotas of an owner.
+    """Set quotas of an owner: a user, a client id, both together, or an address.
 
     The keys are producer_byte_rate and consumer_byte_rate (bytes per second), request_percentage (100 means all of the
     event loop's time), controller_mutation_rate (partitions per second), and for --ip connection_creation_rate
@@ -130,7 +130,9 @@ def set_quotas(quotas: tuple[str, ...], owner: dict[str, str | None], as_json: b
 @json_option
 @bootstrap_option
 def remove(keys: tuple[str, ...], owner: dict[str, str | None], yes: bool, as_json: bool, bootstrap: str) -> None:
-    """Remove quotas of an owner. The next quota that matches the owner then applies, for example a default.
+    """Remove quotas of an owner: a user, a client id, both together, or an address.
+
+    The broker then applies the next most specific quota that matches, for example a default.
 
     \b
     oncelog quota remove producer_byte_rate --user alice

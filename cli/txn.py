@@ -143,7 +143,7 @@ def describe(transactional_id: str, as_json: bool, bootstrap: str) -> None:
 @click.argument("transactional_ids", nargs=-1, required=True)
 @click.option(
     "--timeout", type=Seconds(0.001), default=PATIENCE_MS / 1000, show_default=True, metavar="SECONDS",
-    help="Longest wait until the open transactions are aborted.",
+    help="Longest time to wait until the open transactions are aborted.",
 )  # fmt: skip
 @yes_option
 @json_option
