@@ -305,9 +305,11 @@ class _Loader:
         return end_offset
 
     def _end_sound_part(self, damage: CorruptLog, start: int, end_offset: int) -> int:
-        """Load the rest of the state that is needed to read up to the damage; return the offset of the damage.
+        """Finish loading the sound part (the records before the damage); return the offset of the damage.
 
-        Raises `damage` if no record precedes it, or if the sound part does not end there.
+        This loads the producer state and the leader epochs, and syncs the segments that were scanned. `start` is the
+        log start offset, and `end_offset` is where the loaded segments end. Raises `damage` if it is not at
+        `end_offset`, if no record precedes it, or if the last batches do not lead to it (`_check_tail`).
         """
         self.start_offset = max(start, self.segments[0].base_offset)
         if not self.start_offset < end_offset == damage.offset:

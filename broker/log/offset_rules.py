@@ -61,10 +61,11 @@ class OffsetRules:
         return self._cleaned_to is None or offset < self._cleaned_to
 
     def fits(self, end_offset: int, base_offset: int, next_offset: int, following: int | None) -> bool:
-        """Whether the offsets `base_offset` to `next_offset` - 1 of a batch belong to its segment, not to the next one.
+        """Whether a batch with the offsets `base_offset` to `next_offset` - 1 belongs to the segment that contains it.
 
-        `end_offset`: the end of the batch before it. A batch that begins there has the right offset, so it belongs to
-        its segment even if it extends into the next one. In this case, the two segments do not join (`joins`).
+        `end_offset`: the end of the previous batch. If the batch begins there, before the next segment's base offset,
+        it has the right offset. So it belongs to its segment even if it extends past that base offset. Then both
+        segments have records with the same offsets, so they do not join (`joins`).
         """
         if following is None or next_offset <= following:
             return True

@@ -273,7 +273,10 @@ class LogSegment:
         return aside
 
     def unlink(self) -> None:
-        """Remove all files, the `.log` first. The caller has already taken or closed the open file."""
+        """Remove all files of the segment, the `.log` first.
+
+        If the `.log` file was open, the caller has already called `take_file` or `release`.
+        """
         for kind in (LOG, *INDEXES):
             path = self.path(kind)
             if self._fs.exists(path):
