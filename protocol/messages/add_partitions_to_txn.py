@@ -56,8 +56,8 @@ class AddPartitionsToTxnRequest(Request[AddPartitionsToTxnResponse]):
     """Registers partitions in a producer's transaction before the producer writes to them (KIP-98). The first partition
     begins the transaction. Up to v3 the request is about one transaction, in the `v3_and_below_` fields. From v4, which
     brokers use, the request has several transactions. With `verify_only`, it registers nothing, but asks whether the
-    partitions are registered (KIP-890). v2 may be answered with PRODUCER_FENCED, v5 with TRANSACTION_ABORTABLE. Tag
-    9000 `session` keeps the partitions registered after this transaction.
+    partitions are registered (KIP-890). v2 may be answered with PRODUCER_FENCED, v5 with TRANSACTION_ABORTABLE.
+    oncelog's extension adds `session` (tag 9000), which keeps the partitions registered after this transaction.
     """
 
     transactions: list[AddPartitionsToTxnTransaction] = array(AddPartitionsToTxnTransaction, "4+")

@@ -27,8 +27,8 @@ class EndTxnTopic(Struct):
 class EndTxnRequest(Request[EndTxnResponse]):
     """Commits or aborts the producer's ongoing transaction (KIP-98). v2 may be answered with PRODUCER_FENCED (KIP-588),
     v4 with TRANSACTION_ABORTABLE. A client that sends v5 follows KIP-890: each of its transactions ends with a new
-    producer epoch. Tag 9000 `topics` names the partitions to which the transaction wrote. Markers are then written only
-    to these partitions, and to those that the broker itself has seen the transaction write to.
+    producer epoch. oncelog's extension adds `topics` (tag 9000): the partitions to which the transaction wrote. Markers
+    are then written only to these partitions, and to those that the broker itself has seen the transaction write to.
     """
 
     transactional_id: str = string("0+")

@@ -26,8 +26,8 @@ class OffsetCommitKey(Message):
 @record_value(id=1, versions="0-4", flexible="4+")
 class OffsetCommitValue(Message):
     """A committed offset: the next offset to read, with leader epoch, metadata and commit time (ms since the epoch).
-    Only v1 has an expiry time. v3 adds the leader epoch (KIP-320), v4 is flexible. Tags from 9000 on store the claim
-    that a group-aware producer has on the partition, so that it survives a restart.
+    Only v1 has an expiry time. v3 adds the leader epoch (KIP-320), v4 is flexible. oncelog's extension adds, in tags
+    from 9000 on, the claim that a group-aware producer has on the partition, so that the claim survives a restart.
     """
 
     offset: int = int64("0+")

@@ -7,8 +7,8 @@ from ..schema import Request, Response, Struct, array, boolean, int16, int32, in
 
 @response(key=22, versions="0-6", flexible="2+")
 class InitProducerIdResponse(Response):
-    """The producer id and epoch to use from now on. Tag 9000 is the transactional id that the broker assigned to a
-    request that named a group but no transactional id.
+    """The producer id and epoch to use from now on. oncelog's extension adds `transactional_id` (tag 9000): the id that
+    the broker assigned to a request that named a group but no transactional id.
     """
 
     throttle_time_ms: int = int32("0+", ignorable=True)
@@ -31,8 +31,8 @@ class InitProducerIdRequest(Request[InitProducerIdResponse]):
     """Gives a producer its id (KIP-98). With a transactional id, the broker also bumps the epoch, which fences every
     older producer of that id, and aborts the open transaction. v3 adds the current producer id and epoch, so that a
     producer can bump its own epoch after an error (KIP-360). v4 may be answered with PRODUCER_FENCED (KIP-588). v6,
-    which is unstable, is for two-phase commit (KIP-939). The timeout is in ms. Tags from 9000 on name the consumer
-    group, the generation and the partitions for which the producer works.
+    which is unstable, is for two-phase commit (KIP-939). The timeout is in ms. oncelog's extension adds, in tags
+    from 9000 on, the consumer group, the generation and the partitions for which the producer works.
     """
 
     transactional_id: str | None = string("0+", nullable="0+")

@@ -22,7 +22,7 @@ class PartitionsSchema(Struct):
 class TransactionLogValue(Message):
     """The state of a transactional id: producer id and epoch, timeout in ms, status, and the partitions of the ongoing
     transaction (null if there is none). Times are in ms since the epoch. v1 is flexible and stores the producer ids and
-    the epoch of KIP-890 in tags. Tag 9000 stores the session's partitions.
+    the epoch of KIP-890 in tags. oncelog's extension adds the session's partitions (tag 9000).
     """
 
     producer_id: int = int64("0+")

@@ -44,9 +44,10 @@ class TxnOffsetCommitRequestTopic(Struct):
 class TxnOffsetCommitRequest(Request[TxnOffsetCommitResponse]):
     """Commits a group's offsets as part of a producer's transaction: they take effect when the transaction commits
     (KIP-98). v3 adds member id, generation and group instance id, which fence a zombie (KIP-447). v4 may be answered
-    with TRANSACTION_ABORTABLE. From v5 the group coordinator registers its partition in the transaction (KIP-890). Tag
-    9000 `topic_id` of a topic is the id of the topic from which the records were read. If another topic has the name
-    now, the offsets are refused with UNKNOWN_TOPIC_ID, because they would skip records of the new topic.
+    with TRANSACTION_ABORTABLE. From v5 the group coordinator registers its partition in the transaction (KIP-890).
+    oncelog's extension adds `topic_id` (tag 9000) to each topic: the id of the topic from which the records were read.
+    If another topic has this name now, the offsets are refused with UNKNOWN_TOPIC_ID, because they would skip records
+    of the new topic.
     """
 
     transactional_id: str = string("0+")
