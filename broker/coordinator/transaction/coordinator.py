@@ -192,16 +192,16 @@ class TransactionCoordinator(TransactionCore):
 
         `written` are the partitions to which the producer says it has written. If it is None, every registered
         partition gets a marker. With `keeps_session` the written partitions stay registered for the producer's next
-        transaction.
+        transaction, as part of its session.
 
         A commit needs durable records, but a producer that sends them with acks=1, or does not wait for the responses,
         may send EndTxn before they are durable. Then the transaction is closed, so that it accepts no further batch,
-        and the result is Step.NEEDS_RECORDS. When the records are durable, the caller calls again and passes as
-        `closed` the value that `TransactionEntry.closed` had when it began to wait for them.
+        and the result is Step.NEEDS_RECORDS. `end_txn` waits until they are durable and then calls this method again.
+        It passes as `closed` the value that `TransactionEntry.closed` had when the wait began.
 
         Return the producer's identity for its next transaction, and a future if the decision is not durable yet. The
         caller must await the future through `asyncio.shield` before it responds. Return a Step if the decision has to
-        wait; the caller must then use `end_txn`. Raise KafkaError like `end_txn`.
+        wait: callers other than `end_txn` then call `end_txn`, which does the waiting. Raise KafkaError like `end_txn`.
         """
         identity = ProducerIdentity(producer_id, producer_epoch)
         entry: TransactionEntry | None = None

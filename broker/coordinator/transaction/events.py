@@ -197,7 +197,7 @@ class TransactionEvents:
 
 
 def described(before: TransactionMetadata, after: TransactionMetadata | None = None) -> dict[str, object]:
-    """Return the log fields that describe a transactional id and its change."""
+    """Return the log fields of a transactional id, and of its change from `before` to `after` if there is one."""
     after = before if after is None else after
     return {
         "transactional_id": before.transactional_id,
