@@ -4,10 +4,10 @@ A wait ends at the first of these events: enough data is available, its time is 
 waits for it, its connection closes, or the broker is stopping. The handler reads the records only when the response can
 be sent. When a log advances, the cost per wait does not depend on how many other logs the wait watches.
 
-Usually the waits of a log are checked as soon as the log advances. If very many waits are due at the same time, only
-some are checked immediately. The others are checked in the next turns of the event loop, a few of each log at a time.
-When a wait on many logs ends, it needs several turns to stop watching them. So even very many waits and logs do not
-delay other clients.
+Usually the waits of a log are checked as soon as the log advances. If very many waits must be checked at the same
+time, only some are checked immediately. The others are postponed: they are checked in the next turns of the event loop,
+a few of each log at a time. When a wait on many logs ends, it needs several turns to stop watching them. So even very
+many waits and logs do not delay other clients.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOOKED_AT_PER_TURN: Final = 100
 """How many waits are checked in one turn of the event loop. A wait that ends takes about 25 µs, with its response."""
 
 _SHARE: Final = 20
-"""How many of the waits that are due for one log are checked before the waits for the next log."""
+"""How many waits of one log are checked before the waits of the next log, if waits of several logs are postponed."""
 
 UNWATCHED_PER_TURN: Final = 500
 """The number of logs from which ended waits are removed in one turn of the event loop.
@@ -129,9 +129,9 @@ class FetchPurgatory:
             self.end(wait)
 
     def end(self, wait: FetchWait) -> None:
-        """End a wait regardless of the data in its logs.
+        """End a wait, even if the logs that it watches do not have enough data.
 
-        If many waits are due, the wait ends in one of the next turns of the event loop.
+        If too many waits have been checked in this turn of the event loop, it ends in one of the next turns.
         """
         if self.may_look():
             wait.release()
@@ -183,7 +183,7 @@ class FetchPurgatory:
         asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Check the next waits that are due, and let some of the ended waits stop watching their logs."""
+        """Check the next postponed waits, and let some of the ended waits stop watching their logs."""
         self._turn_is_due = False
         left = LOOKED_AT_PER_TURN
         self._left = 0  # waits of logs that advance meanwhile come after the others
@@ -202,9 +202,9 @@ class FetchPurgatory:
                 self._request_turn()
 
     def _look_at_some(self, count: int) -> int:
-        """Check up to `count` of the waits that are due for the first log in the queue; return how many were checked.
+        """Check up to `count` of the postponed waits of the first log in the queue; return how many were checked.
 
-        If more waits are due for this log, it moves to the end of the queue.
+        If more waits of this log are postponed, the log moves to the end of the queue.
         """
         log = self._due_logs.popleft()
         waits = self._due[log]

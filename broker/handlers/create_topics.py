@@ -109,7 +109,7 @@ class _Creation:
         )
 
     def _rows(self, plan: TopicPlan) -> list[CreatableTopicConfigs]:
-        """Return the rows of a topic's settings. Topics with the same overrides share their rows."""
+        """Return a topic's settings for the response. Topics with the same overrides share one list."""
         key = tuple(sorted(plan.configs.items()))
         if key not in self.configs:
             rows = describe_topic(self.context.broker, plan.effective)

@@ -1,7 +1,7 @@
 """Handle DescribeConfigs: return the settings of topics, groups and the broker, with the source of each value.
 
-A resource that the request repeats is described once, with all requested settings. Topics that override the same
-defaults with the same values share their rows in the response.
+A resource that the request repeats is described once, with all requested settings. The list of settings is made only
+once for all topics that override the same defaults with the same values.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ def _operations(context: RequestContext, request: MetadataRequest, name: str) ->
 def _partitions(
     node: int, indexes: range, offline: Collection[int], epochs: Mapping[int, int]
 ) -> list[MetadataResponsePartition]:
-    """Return the rows of partitions. The rows share their lists, because a response may have 200,000 rows."""
+    """Return an entry for each partition. The entries share their lists, because there may be 200,000 entries."""
     nodes, nobody, first = [node], list[int](), FIRST_LEADER_EPOCH
     if not offline and not epochs:
         return [MetadataResponsePartition(0, index, node, first, nodes, nodes, nobody) for index in indexes]

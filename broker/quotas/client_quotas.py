@@ -128,8 +128,8 @@ class Usage:
         """Charge the client for partitions that it creates or deletes (KIP-599).
 
         If `strict` is true and the client has already used more than its quota, KafkaError THROTTLING_QUOTA_EXCEEDED is
-        raised and nothing is charged. The client then has to wait unless `waits` is false. If `strict` is false, the
-        change is always admitted, and the client waits afterwards if it has used too much.
+        raised, and nothing is charged. The client also has to wait before its next request, unless `waits` is false. If
+        `strict` is false, the change is always admitted, and the client waits afterwards if it has used too much.
         """
         meter = self._client.mutations
         if meter is None:
