@@ -109,7 +109,7 @@ def _host_of(broker: Path) -> str:
         hosts = [host for host in hosts_of(broker.read_bytes()) if not host.startswith("*")]
     except (OSError, ValueError) as error:
         raise click.ClickException(
-            f"{broker} cannot be used: {error}. Remove the file, or give --host for a new certificate"
+            f"{broker} cannot be used: {error}. Remove the file, or replace it with --host"
         ) from None
     host = hosts[0] if hosts else "localhost"
     return f"[{host}]" if ":" in host else host

@@ -215,5 +215,9 @@ class GroupLeases:
         holdings = {member.member_id: Holding.decode(member.metadata) for member in members}
         sizes = {holding.size for holding in holdings.values()}
         if len(sizes) > 1:
-            log.warning("group %s: the pools have different sizes %s", self._config.group_id, sorted(sizes))
+            log.warning(
+                "group %s: its pools have different sizes %s. The largest size counts: set the same for all of them",
+                self._config.group_id,
+                sorted(sizes),
+            )
         return {member: encode_share(suffixes) for member, suffixes in divide(holdings).items()}

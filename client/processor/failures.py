@@ -68,10 +68,10 @@ class FailurePolicy:
         self._hopeless = 0
 
     def judge(self, error: KafkaError, now: float, *, producers_clean: bool) -> None:
-        """Raise `error` unless it is temporary.
+        """Raise `error` if it is final, or if too many errors have occurred (`MAX_FENCES`, `MAX_HOPELESS`).
 
-        With `producers_clean`, a fatal error comes from the consumer and is final. Otherwise it comes from a producer,
-        and a new initialisation corrects it.
+        `producers_clean`: every transaction of the producers is known to have ended. Then a fatal error comes from the
+        consumer and is final. Otherwise it comes from a producer, and is corrected by initialising that producer again.
         """
         if isinstance(error, _FINAL) or (isinstance(error, FatalError) and producers_clean):
             raise error

@@ -116,7 +116,11 @@ class Worker(RebalanceListener):
                         await self._transact()
                     failures = 0
                 except _Poisoned as found:
-                    log.warning("a record of a batch cannot be processed; searching for it: %r", found.__cause__)
+                    log.warning(
+                        "a record of a batch cannot be processed: %r. The batch is processed again in smaller parts, to"
+                        " find this record",
+                        found.__cause__,
+                    )
                     self._go_back()
                 except KafkaError as error:
                     now = asyncio.get_running_loop().time()
