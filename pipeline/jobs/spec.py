@@ -185,7 +185,10 @@ def _tables(cls: type[T], raw: Any, where: str) -> tuple[T, ...]:
 
 
 def _table(cls: type[T], raw: Any, where: str, hidden: tuple[str, ...] = ()) -> T:
-    """Return one table of the file as an instance of its dataclass. Raises JobError."""
+    """Return a TOML table of the job file as an instance of its dataclass. Raises JobError.
+
+    `where` names the table in error messages. They never suggest the fields in `hidden` as keys.
+    """
     if not isinstance(raw, Mapping):
         raise JobError(f"{where} is not a table")
     values = {("frame" if name == "from" else name): value for name, value in raw.items()}

@@ -4,11 +4,12 @@ An interrupted snapshot continues after its last row, in another transaction. Ea
 rows range from its own starting row to the starting row of the next pass. The stream begins at the slot, which is as
 old as the first pass, so the stream repeats changes that later passes have seen. A pass has seen a change if the
 change's transaction was visible to the pass. This is determined exactly, by the pass's pg_current_snapshot and the
-transaction id in the stream. All transactions that a pass has seen were committed before the log position at its start.
+transaction id in the stream. No transaction that was committed after the log position at the start of a pass was
+visible to the pass.
 
-If keys cannot be compared here, for example strings with a collation, a change is treated as not seen and is repeated.
-A reader that applies all changes in order still ends up with the correct table. The same holds after a TRUNCATE that
-only some passes have seen, and if the key of the table has changed.
+If this module cannot compare the keys, for example strings with a collation, a change is treated as not seen and is
+repeated. A reader that applies all changes in order still ends up with the correct table. The same holds after a
+TRUNCATE that only some passes have seen, and if the key of the table has changed.
 
 Without exactly-once, an earlier worker may have produced rows after the row at which a pass starts. If the pass has
 seen the deletion of such a row, the deletion must still be produced. Therefore, all changes are repeated unless all

@@ -192,7 +192,7 @@ def _source(
 
 
 def has_time_zone(connection: sa.Connection, source: Source) -> bool | None:
-    """Return whether the values of a source's timestamp have a time zone, or None if there is no value yet.
+    """Return whether the values in a source's timestamp column have a time zone; None if no row has a value yet.
 
     The result comes from a stored value, not from the type of the column: the columns of a query have no declared
     type, and some declared types do not say whether their values have a time zone.
