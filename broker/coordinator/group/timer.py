@@ -18,8 +18,16 @@ Action: TypeAlias = Callable[[], None]
 MOST_STALE: Final = 1000
 """The heap may hold this number of entries plus two for each deadline.
 
-When it holds more, the entries of cancelled and changed deadlines are removed.
+When it holds more, the entries of cancelled and changed deadlines are removed, a few at a time.
 """
+
+SWEPT_AT_ONCE: Final = 8
+"""The number of entries that are looked at, while stale entries are removed, for each new or cancelled deadline.
+
+All at once, the entries of 200,000 deadlines would stop the event loop for 0.1 s.
+"""
+
+_Entry: TypeAlias = "tuple[float, int, Hashable]"
 
 
 class DeadlineTimer:
@@ -34,7 +42,9 @@ class DeadlineTimer:
         self._deadlines: dict[Hashable, tuple[float, Action]] = {}
         # Cancelled and rescheduled entries stay in the heap until they are due, or until there are too many of them. A
         # heartbeat, which only extends a deadline, therefore needs no heap push.
-        self._heap: list[tuple[float, int, Hashable]] = []
+        self._heap: list[_Entry] = []
+        # The former heap, from whose end entries are moved to the heap, unless they are stale.
+        self._unswept: list[_Entry] = []
         self._queued: dict[Hashable, float] = {}
         self._counter = 0
 
@@ -70,7 +80,8 @@ class DeadlineTimer:
 
         The returned time is never later than the next deadline. It is -inf after `schedule_soon`.
         """
-        return self._heap[0][0] if self._heap else None
+        earlier = self._earlier()
+        return earlier[0][0] if earlier else None
 
     def run_due(self, most: int = 1 << 30, due_by: float = math.inf) -> None:
         """Take at most `most` due entries, and run their actions.
@@ -87,9 +98,9 @@ class DeadlineTimer:
         due_by = min(due_by, self._clock.monotonic())
         due: list[Hashable] = []
         taken = 0
-        while self._heap and self._heap[0][0] <= due_by and taken < most:
+        while (heap := self._earlier()) and heap[0][0] <= due_by and taken < most:
             taken += 1
-            at, _, key = heapq.heappop(self._heap)
+            at, _, key = heapq.heappop(heap)
             if self._queued.get(key) != at:
                 continue
             del self._queued[key]
@@ -117,6 +128,7 @@ class DeadlineTimer:
         """Cancel all actions."""
         self._deadlines.clear()
         self._heap.clear()
+        self._unswept.clear()
         self._queued.clear()
 
     def _push(self, key: Hashable, deadline: float) -> None:
@@ -128,13 +140,23 @@ class DeadlineTimer:
         if earliest is None or deadline < earliest:
             self._on_earlier()
 
-    def _drop_stale(self) -> None:
-        """Drop stale entries (cancelled keys and changed deadlines) once the heap holds too many of them."""
-        if len(self._heap) <= 2 * len(self._deadlines) + MOST_STALE:
-            return
-        self._heap = [entry for entry in self._heap if self._is_queued(entry)]
-        heapq.heapify(self._heap)
-        self._queued = {key: at for at, _, key in self._heap}
+    def _earlier(self) -> list[_Entry]:
+        """Return the one of the two heaps whose first entry is due earlier; it is empty only if both are."""
+        heap, unswept = self._heap, self._unswept
+        return unswept if unswept and not (heap and heap[0] < unswept[0]) else heap
 
-    def _is_queued(self, entry: tuple[float, int, Hashable]) -> bool:
-        return entry[2] in self._deadlines and self._queued.get(entry[2]) == entry[0]
+    def _drop_stale(self) -> None:
+        """If there are too many stale entries (cancelled keys and changed deadlines), drop a few of them."""
+        if not self._unswept:
+            if len(self._heap) <= 2 * len(self._deadlines) + MOST_STALE:
+                return
+            self._heap, self._unswept = self._unswept, self._heap
+        for _ in range(min(SWEPT_AT_ONCE, len(self._unswept))):
+            entry = self._unswept.pop()  # a heap without its last entries is still a heap
+            at, _, key = entry
+            if self._queued.get(key) != at:
+                continue
+            if key in self._deadlines:
+                heapq.heappush(self._heap, entry)
+            else:
+                del self._queued[key]

@@ -154,6 +154,27 @@ def test_cancelled_keys_do_not_stay_until_their_deadline(clock: FakeClock, moved
     assert done == ["kept"]
 
 
+def test_stale_entries_are_dropped_a_few_at_a_time(clock: FakeClock) -> None:
+    """When the members of many groups left, the entries of all of them were looked at together."""
+    timer, done = DeadlineTimer(clock), []
+    for number in range(20_000):
+        timer.schedule(number, 30 + number % 7, lambda number=number: done.append(number))
+    kept = range(0, 20_000, 50)
+    for number in range(20_000):
+        if number not in kept:
+            lines, _ = lines_of(lambda number=number: timer.cancel(number))
+            assert lines < 100
+    for number in range(20_000):
+        if number not in kept:
+            lines, _ = lines_of(lambda number=number: timer.schedule(number, 60, lambda: None))
+            assert lines < 200
+    clock.advance(40)
+    timer.run_due()
+    assert done == sorted(kept, key=lambda number: number % 7)
+    timer.clear()
+    assert timer.next_deadline() is None
+
+
 def test_a_deadline_that_moves_to_and_fro_takes_bounded_memory(clock: FakeClock) -> None:
     timer, done = DeadlineTimer(clock), []
     for _ in range(10_000):
@@ -162,7 +183,7 @@ def test_a_deadline_that_moves_to_and_fro_takes_bounded_memory(clock: FakeClock)
         timer.schedule("a", 60_000, lambda: done.append("far"))
         clock.advance(2)
         timer.run_due()
-    assert len(timer._heap) <= 1003
+    assert len(timer._heap) + len(timer._unswept) <= 1200
     assert done == []
 
 
