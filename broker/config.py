@@ -243,8 +243,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     listener_security_protocol_map: list[str] = text_list(
         [],
         problem_of_map,
-        doc="The protocol of each listener name, as NAME:PROTOCOL. The names of the protocols PLAINTEXT, SSL,"
-        " SASL_PLAINTEXT and SASL_SSL need no entry.",
+        doc="The protocol of each listener name, as NAME:PROTOCOL, with an entry for each listener. Empty: a listener's"
+        " name is its protocol, that is, PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     )
     metrics_listener: str = text(
         "",

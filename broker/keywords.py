@@ -177,8 +177,8 @@ class BrokerKeywords(TypedDict, total=False):
     its host in `listeners` or, if that means all interfaces, the address to which they have connected.
     """
     listener_security_protocol_map: str | Iterable[str]
-    """The protocol of each listener name, as NAME:PROTOCOL. The names of the protocols PLAINTEXT, SSL,
-    SASL_PLAINTEXT and SASL_SSL need no entry.
+    """The protocol of each listener name, as NAME:PROTOCOL, with an entry for each listener. Empty: a listener's
+    name is its protocol, that is, PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
     """
     metrics_listener: str
     """The address on which the broker answers `GET /metrics`, for Prometheus, and `GET /health`, as host:port,

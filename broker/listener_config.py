@@ -178,7 +178,8 @@ def check_text(setting: str, text: str) -> None:
         )
 
 
-def _protocols(items: Iterable[str]) -> dict[str, SecurityProtocol]:
+def _protocols(items: Sequence[str]) -> dict[str, SecurityProtocol]:
+    """Return the protocols by listener name. As in Kafka, a map replaces the default one instead of adding to it."""
     protocols: dict[str, SecurityProtocol] = {}
     for item in items:
         name, _, protocol = item.partition(":")
@@ -189,15 +190,16 @@ def _protocols(items: Iterable[str]) -> dict[str, SecurityProtocol]:
             raise ConfigError(
                 "listener.security.protocol.map", f"maps {name.strip()} to two protocols. Keep one of them"
             )
-    return _DEFAULT_MAP | protocols
+    return protocols if items else _DEFAULT_MAP
 
 
 def _protocol(setting: str, name: str, protocols: dict[str, SecurityProtocol]) -> SecurityProtocol:
     if name not in protocols:
+        entries = f"{name}:{name}" if name in _DEFAULT_MAP else f"{name}:PLAINTEXT or {name}:SSL"
         raise ConfigError(
             setting,
             f"uses the listener name {name}, which is mapped to no protocol."
-            f" Add {name}:PLAINTEXT or {name}:SSL to listener.security.protocol.map",
+            f" Add {entries} to listener.security.protocol.map",
         )
     return protocols[name]
 

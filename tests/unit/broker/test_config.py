@@ -124,6 +124,14 @@ def test_a_replication_factor_of_three_is_refused_by_name(name: str) -> None:
         ({"listener.security.protocol.map": "EXTERNAL"}, "NAME:PROTOCOL"),
         ({"listener.security.protocol.map": "EXTERNAL:TLS"}, "NAME:PROTOCOL"),
         ({"listener.security.protocol.map": "PLAINTEXT:SASL_SSL", "ssl.keystore.location": ""}, "oncelog certs"),
+        (
+            {"listeners": "PLAINTEXT://:1", "listener.security.protocol.map": "EXTERNAL:SASL_SSL"},
+            "PLAINTEXT, which is mapped to no protocol",
+        ),
+        (
+            {"listeners": "EXTERNAL://:1,SASL_SSL://:2", "listener.security.protocol.map": "EXTERNAL:PLAINTEXT"},
+            "Add SASL_SSL:SASL_SSL",
+        ),
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "PLAINTEXT twice"),
         ({"listeners": "PLAINTEXT://a:1,SSL://b:1"}, "port 1"),
         ({"listeners": ""}, "empty"),
@@ -262,6 +270,11 @@ def test_kafkas_own_protocol_map_is_accepted() -> None:
     assert BrokerConfig({"listener.security.protocol.map": names}).listeners == ["PLAINTEXT://:9092"]
     external = {"listeners": "EXTERNAL://:1", "listener.security.protocol.map": "External:plaintext"}
     assert BrokerConfig(external).listeners == ["EXTERNAL://:1"]
+
+
+def test_a_protocol_map_without_the_default_listener_does_not_start_without_security() -> None:
+    with pytest.raises(ConfigError, match="Add PLAINTEXT:PLAINTEXT to"):
+        BrokerConfig({"listener.security.protocol.map": "EXTERNAL:SASL_SSL"})
 
 
 SECURITY = [
