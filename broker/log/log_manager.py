@@ -192,6 +192,8 @@ class LogManager:
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._cleaning: asyncio.Task[None] | None = None
         self._stop_begun = asyncio.Event()
+        # Directories of deleted partitions that an earlier process has not removed.
+        self._left_directories: list[str] = []
         self._retaining: asyncio.Task[None] | None = None
         self._saving: asyncio.Task[None] | None = None
         self._checkpointing: asyncio.Task[None] | None = None
@@ -528,6 +530,8 @@ class LogManager:
         self._flusher = LogFlusher(self._fs, self._threads, self._fail_directory)
         for log in self._logs.values():
             log.files.flusher = self._flusher
+        if self._left_directories:
+            self._flusher.submit(self._remove_left_directories, "removal of deleted partitions", Lane.REMOVAL)
         file_bytes = self._journal_file_bytes()
         self._journal = Journal(
             self._fs,
@@ -765,28 +769,38 @@ class LogManager:
         """Remove the recovery point of a deleted partition, then its files. Raises OSError.
 
         In the other order, a crash in between would leave a recovery point without a directory, as if the partition
-        were lost.
+        were lost. When the broker is stopping, the directory is left to the next start, because the directories of many
+        partitions take minutes.
         """
+        if self._stop_begun.is_set():
+            return
         if key in self._written_recovery_points:
             self._write_recovery_points()
         remove_tree(self._fs, path)
 
     def _finish_deletions(self, keys: set[TopicPartition], paths: list[str]) -> None:
-        """When the broker starts, finish the deletions that a crash has interrupted: recovery points first, then files.
+        """When the broker starts, finish the deletions that its end has interrupted: first the recovery points.
 
-        `keys` are the deleted partitions with recovery points, `paths` their renamed directories. A failure is logged,
-        and the next start tries again.
+        `keys` are the deleted partitions with recovery points, `paths` their renamed directories, which are removed in
+        the background (`start`). A failure is logged, and the next start tries again.
         """
         self._drop_recovery_points(keys)
-        for path in paths:
-            try:
-                if not keys.isdisjoint(self._written_recovery_points):
-                    self._write_recovery_points()
-                remove_tree(self._fs, path)
-            except Exception as error:
-                logger.warning(
-                    "deletion not finished", path=path, error=repr(error), remedy="the next start tries again"
-                )
+        try:
+            if not keys.isdisjoint(self._written_recovery_points):
+                self._write_recovery_points()
+        except Exception as error:
+            logger.warning(
+                "deletions not finished", directory=self.path, error=repr(error), remedy="the next start tries again"
+            )
+        else:
+            self._left_directories = paths
+
+    def _remove_left_directories(self) -> None:
+        """Remove the directories of deleted partitions that the last stop or crash has left. Raises OSError."""
+        for path in self._left_directories:
+            if self._stop_begun.is_set():
+                return
+            remove_tree(self._fs, path)
 
     @property
     def open_logs(self) -> int:

@@ -944,6 +944,45 @@ async def test_the_deletion_of_a_partition_whose_name_just_fits_hides_no_other_l
     manager.abandon()
 
 
+async def test_a_stop_and_a_start_do_not_wait_for_the_files_of_many_deleted_partitions(fs: FaultyFileSystem) -> None:
+    """A stop behind the deletion of 30,000 partitions took more than a minute, and so did a start after a crash."""
+    manager = new_manager(fs)
+    await manager.start()
+    for partition in range(5):
+        manager.create("t", partition, CONFIG).append(batch("a"))
+    await settle(manager)
+    manager._checkpoint()
+    await settle(manager)
+    reached, go_on = threading.Event(), threading.Event()
+
+    def wait(operation: str, path: str) -> None:
+        if operation == "unlink" and "-delete" in path:
+            reached.set()
+            go_on.wait(10)
+
+    fs.before = wait
+    await manager.delete([("t", partition) for partition in range(5)])
+    await asyncio.to_thread(reached.wait, 10)
+    stopping = asyncio.create_task(manager.stop())
+    while not manager._stop_begun.is_set():
+        await asyncio.sleep(0)
+    go_on.set()
+    await stopping
+    assert len(deleted_directories(fs)) == 4
+    reached.clear()
+    go_on.clear()
+    manager = new_manager(fs)
+    await manager.start()
+    assert manager.lost == {}
+    assert manager.create("t", 0, CONFIG).log_end_offset == 0
+    await asyncio.to_thread(reached.wait, 10)
+    assert len(deleted_directories(fs)) == 4
+    go_on.set()
+    await settle(manager)
+    assert deleted_directories(fs) == []
+    await manager.stop()
+
+
 async def test_a_partition_directory_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
     manager = real_manager(data)

@@ -175,8 +175,9 @@ async def test_a_crash_while_a_partition_is_deleted_does_not_bring_it_back(fs: F
     manager.abandon()
     fs.kill()
     manager = new_manager(fs)
-    manager.open()
+    await manager.start()
     assert list(manager.logs()) == []
+    await settle(manager)
     assert not [entry for entry in fs.list("/data") if "a" * 20 in entry]
     manager.abandon()
 

@@ -128,6 +128,8 @@ async def test_two_crashes_after_a_deletion_do_not_make_it_a_lost_one() -> None:
         manager = await stopped(manager, fs, "killed")
         manager.open()
         assert manager.lost == {}
+    await manager.start()
+    await settle(manager)
     assert not [name for name in fs.list(manager.path) if name.endswith("-delete")]
     manager.abandon()
 
