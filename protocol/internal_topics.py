@@ -6,11 +6,13 @@ a group, and a broker can use a data directory that Apache Kafka wrote.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
+@lru_cache(maxsize=100)  # a request needs the hash of its key several times, and a key of 32 kB takes two milliseconds
 def java_string_hash(text: str) -> int:
     """Return Java's String.hashCode: a signed 32-bit hash of UTF-16 code units (two per character beyond U+FFFF)."""
     units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H") if not text.isascii() else text.encode()

@@ -133,10 +133,14 @@ class ClassicGroup:
         for member in self.members.values():
             self._count(member)
 
+    def size_of(self, member: ClassicGroupMember) -> int:
+        """Return the approximate memory of a member in bytes, with the group's id, because most groups are small."""
+        return len(self.group_id) + member.size
+
     def _count(self, member: ClassicGroupMember) -> None:
         """Add the member's memory to the footprint's total, or correct the total if the member has changed."""
         if self.footprint is not None:
-            size = member.size
+            size = self.size_of(member)
             self.footprint.member_bytes += size - member.counted_size
             member.counted_size = size
 

@@ -124,9 +124,10 @@ class ClassicGroupMember:
 
     @property
     def size(self) -> int:
-        """The approximate memory of the member, in bytes."""
+        """The approximate memory of the member, in bytes, without the group's id."""
         return (
             MEMBER_OVERHEAD
+            + len(self.protocol_type)
             + len(self.member_id)
             + len(self.group_instance_id or "")
             + len(self.client.client_id)

@@ -192,6 +192,7 @@ class GroupMembership:
             + 2 * len(request.client.client_id)
             + 2 * len(request.group_instance_id or "")
             + len(request.group_id)
+            + len(request.protocol_type)
             + size
         )
 

@@ -28,8 +28,8 @@ def groups(world: GroupWorld) -> set[str]:
 def counted(world: GroupWorld) -> tuple[int, int]:
     """What is counted, and what it should be."""
     footprint = world.coordinator._membership._footprint
-    members = [member for group in world.coordinator.groups() for member in group.members.values()]
-    return footprint.member_bytes, sum(member.size for member in members)
+    sizes = [group.size_of(member) for group in world.coordinator.groups() for member in group.members.values()]
+    return footprint.member_bytes, sum(sizes)
 
 
 @in_virtual_time
@@ -91,6 +91,22 @@ async def test_members_take_so_much_memory_and_no_more() -> None:
         world.leave(members[0].member_id, group="large-0")
         assert (await world.join(group="large-9", protocols=large, version=3)).error_code == E.NONE
         assert counted(world)[0] == counted(world)[1]
+
+
+@pytest.mark.parametrize("long", ["group", "protocol_type"])
+@in_virtual_time
+async def test_long_names_of_groups_and_protocols_count(long: str) -> None:
+    """Ids of groups were looked at when a member joined, but not added to what its group takes."""
+    async with GroupWorld(group_members_max_bytes=100_000) as world:
+        names = {"group": "g", "protocol_type": "consumer"}
+        codes = []
+        for number in range(5):
+            given = {**names, "group": f"g{number}", long: f"{number}" * 30_000}
+            codes.append((await world.join(**given, version=3)).error_code)  # type: ignore[arg-type]
+        assert codes == [E.NONE] * 3 + [E.GROUP_MAX_SIZE_REACHED] * 2
+        assert counted(world)[0] == counted(world)[1] > 90_000
+        await world.restart()
+        assert (await world.join(group="h" * 30_000, version=3)).error_code == E.NONE, "no group had been stored"
 
 
 async def refused_assignment(
