@@ -135,6 +135,8 @@ def _check_gzip(data: memoryview, max_bytes: int) -> None:
 
 def _check_zstd(data: memoryview, _max_bytes: int) -> None:
     """Check that the data begins with a frame of RFC 8878."""
+    if len(data) < len(_ZSTD_MAGIC):
+        raise CorruptBatch(f"zstd data of {len(data)} bytes is shorter than a frame header")
     magic = bytes(data[: len(_ZSTD_MAGIC)])
     if magic != _ZSTD_MAGIC:
         raise CorruptBatch(f"zstd data begins with {magic.hex()}: write a frame of RFC 8878 (28b52ffd)")

@@ -105,6 +105,13 @@ def test_framing_that_some_client_cannot_read_is_refused(name: str) -> None:
         check_framing(codec, memoryview(data), MAX)
 
 
+@pytest.mark.parametrize("codec", [Compression.LZ4, Compression.ZSTD])
+def test_data_without_a_frame_header_is_refused_with_its_size(codec: Compression) -> None:
+    for data in (b"", b"\x28"):
+        with pytest.raises(CorruptBatch, match=f"{len(data)} bytes is shorter than a frame header"):
+            check_framing(codec, memoryview(data), MAX)
+
+
 def test_a_dictionary_id_in_an_lz4_frame_is_refused() -> None:
     frame = lz4_frame()
     named = frame[:4] + bytes([frame[4] | 1, frame[5]]) + bytes(4) + frame[6:]
