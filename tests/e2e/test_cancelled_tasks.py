@@ -149,11 +149,11 @@ async def test_the_next_transaction_begins_although_the_abort_of_a_failed_one_wa
             while not is_running("abort a transaction"):
                 await asyncio.sleep(0)
             await turns(count)
-            is_cancelled = is_running("abort a transaction")  # it may have ended after some turns
+            is_cancelled = is_running("abort a transaction")  # it may have ended during the turns
             cancel_all_except(failing)
             with pytest.raises(LookupError) as caught:
                 await failing
-            assert is_cancelled or count > 3
+            assert is_cancelled or count > 0
             assert not is_cancelled or "was cancelled" in caught.value.__notes__[0]
             async with producer.transaction() as transaction:
                 await transaction.send(topic, b"2")

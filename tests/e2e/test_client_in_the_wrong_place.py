@@ -76,7 +76,7 @@ async def test_a_callback_that_cannot_run_is_refused_before_the_record_is_sent(
 
 
 def test_a_consumer_with_an_impossible_subscription_cannot_be_made() -> None:
-    with pytest.raises(IllegalStateError, match=r"needs a group\.id"):
+    with pytest.raises(IllegalStateError, match=r"needs a group: set group\.id"):
         Consumer(topics=["orders"])
     with pytest.raises(IllegalStateError, match="either topics or a pattern"):
         Consumer(topics=["orders"], pattern="orders", group_id="g")

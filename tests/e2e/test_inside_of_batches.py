@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import os
+import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from support.raw_connection import RawConnection
 IN_PROCESS = "sets limits of a broker in this process"
 ONE = encode_record(0, 0, b"k", b"v")
 TWO = ONE + encode_record(0, 1, b"k", b"v")
-GARBAGE = os.urandom(300)
+GARBAGE = random.Random(7).randbytes(300)
 MANY = many_records(5000, value=b"some value")
 HALF = len(MANY) // 2
 
