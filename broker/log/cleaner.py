@@ -133,6 +133,10 @@ class CleaningPlan:
         """The time in ms after which a tombstone or marker that this compaction finds may be removed."""
         return min(self.now_ms + self.delete_retention_ms, INT64_MAX)
 
+    def lost_segments(self, log: PartitionLog) -> bool:
+        """Whether retention or DeleteRecords has removed segments that this compaction wants to read."""
+        return self.segments[0][0].base_offset < log.segments.first.base_offset
+
     def look_up(self) -> None:
         """Build the tables that are keyed by producer id. This takes a long time if there are very many producers."""
         self.last_offsets = {entry.producer_id: entry.last_offset for entry in self.producers}

@@ -1071,6 +1071,7 @@ class LogManager:
                 continue
             first_dirty = self._cleaner_offsets.get((log.topic, log.partition), 0)
             what = f"compaction of {log.name}"
+            plan = None
             try:
                 plan = await self._plan_cleaning(log, first_dirty, now_ms)
                 if plan is None:
@@ -1082,6 +1083,8 @@ class LogManager:
                 if log.files.closed:
                     # The log was deleted meanwhile. A new one of its name may have files at the same paths.
                     self._episodes.forget(what)
+                elif isinstance(error, FileNotFoundError | CorruptLog) and plan and plan.lost_segments(log):
+                    continue  # retention or DeleteRecords came in between; the next round compacts what is left
                 elif isinstance(error, CorruptLog):
                     log.fail(error)
                     logger.error("partition taken offline", partition=log.name, reason=error.message)

@@ -14,6 +14,7 @@ import pytest
 from oncelog.broker.log import AppendOrigin, DataDirectoryError, LogConfig, LogManager, PartitionLog
 from oncelog.broker.log.cleaner import Cleaner, CleaningPlan
 from oncelog.broker.log.log_files import LogFiles
+from oncelog.broker.log.results import CorruptLog
 from oncelog.broker.system.ports import RealFileSystem, SystemClock, SystemRandomIds
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
@@ -508,6 +509,40 @@ async def test_a_partition_deleted_during_its_compaction_is_left_alone(fs: Fault
     assert manager.failed is None
     await settle(manager)
     assert not [name for name in fs.list("/data") if name.startswith("t-0")]
+    await manager.stop()
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+async def test_a_compaction_whose_segments_are_deleted_meanwhile_has_not_failed(
+    fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], damaged: bool
+) -> None:
+    """It was reported as failed housekeeping, because a file that it wanted to read was gone."""
+    manager, log = await with_records_to_compact(fs)
+    begun, go_on = threading.Event(), threading.Event()
+    map_keys = Cleaner.map_keys
+
+    def held(cleaner: Cleaner, plan: CleaningPlan) -> None:
+        begun.set()
+        go_on.wait(20)  # an assertion in this thread would only end the compaction
+        if damaged:
+            raise CorruptLog(f"{plan.directory}/{0:020}.log", 0, 0, "read before it was deleted")
+        map_keys(cleaner, plan)
+
+    monkeypatch.setattr(Cleaner, "map_keys", held)
+    cleaning = asyncio.ensure_future(manager._clean_all())
+    await asyncio.get_running_loop().run_in_executor(None, begun.wait, 20)
+    log.delete_records_before(10)
+    await settle(manager)
+    go_on.set()
+    await cleaning
+    said = capsys.readouterr().out
+    assert "housekeeping failed" not in said
+    assert "partition taken offline" not in said
+    assert values(log.batches())[0] == "value 10"
+    damaged = False
+    await manager._clean_all()
+    assert len(list(log.batches())) < 10, "the next round compacts what is left"
+    assert values(log.batches())[-3:] == ["value 17", "value 18", "value 19"]
     await manager.stop()
 
 
