@@ -62,12 +62,19 @@ class DataDirectory:
         self._node_id = node_id
         self._lock: FileLock | None = None
 
-    def open(self) -> None:
+    def open(self, *, create: bool = True) -> None:
         """Create the directory if it is missing, lock it, and read or write `meta.properties`.
 
-        Raises DataDirectoryError if the directory cannot be used, and OSError if the file system fails.
+        Without `create`, refuse a directory without `meta.properties`, and leave nothing in it. Raises
+        DataDirectoryError if the directory cannot be used, and OSError if the file system fails.
         """
-        self._make()
+        if create:
+            self._make()
+        elif not self._fs.exists(f"{self.path}/{META}"):
+            raise DataDirectoryError(
+                f"{self.path} contains no {META}, so it is not a data directory. Choose the directory that the broker"
+                f" uses, mount its disk, or restore {META} if it was lost"
+            )
         self._lock = self._fs.lock(self.path, LOCK)
         if self._lock is None:
             raise DataDirectoryError(

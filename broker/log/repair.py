@@ -43,7 +43,7 @@ def inspect(directory: str, fs: FileSystem) -> list[Damage]:
     Raises DataDirectoryError if `directory` is in use or is not a data directory, and OSError if a file cannot be read.
     """
     data = DataDirectory(directory, fs, SystemRandomIds(), 1)
-    data.open()
+    data.open(create=False)
     try:
         journal, damages = _read_journal(data.path, fs)
         return [*damages, *find_damage(data, RedoneFileSystem(fs, journal), journal)[0]]
@@ -62,7 +62,7 @@ def repair(directory: str, fs: FileSystem) -> list[Damage]:
     """
     now_ms = SystemClock().now_ms()
     data = DataDirectory(directory, fs, SystemRandomIds(), 1)
-    data.open()
+    data.open(create=False)
     try:
         of_journal = _redo(data.path, fs, now_ms)
         damages, accepted = find_damage(data, fs, LeftJournal(data.path))

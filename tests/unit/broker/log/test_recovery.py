@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from oncelog.broker.log import AppendOrigin, CorruptLog, LoadPoint, LogConfig, PartitionLog
+from oncelog.broker.log import AppendOrigin, CorruptLog, DataDirectoryError, LoadPoint, LogConfig, PartitionLog
 from oncelog.broker.log.checkpoints import CLEANER_OFFSETS, CheckpointFiles
 from oncelog.broker.log.cleaner import Cleaner
 from oncelog.broker.log.repair import inspect, repair
@@ -432,6 +432,23 @@ def test_inspect_tells_what_a_repair_would_remove_and_changes_nothing(fs: Faulty
     assert (damage.whole_batches, damage.whole_records) == (3, 6)
     assert damage.lost_bytes == fs.file_size(FIRST) - position + fs.file_size(FIRST.replace("00.log", "08.log"))
     assert {name: bytes(fs._get(f"/data/t-0/{name}").data) for name in fs.list("/data/t-0")} == before
+
+
+@pytest.mark.parametrize("names", [[], ["notes.txt"]])
+@pytest.mark.parametrize("look", [inspect, repair])
+def test_what_is_no_data_directory_is_refused_and_left_alone(
+    fs: FaultyFileSystem, look: Callable[[str, FaultyFileSystem], object], names: list[str]
+) -> None:
+    """An empty directory, such as that of a disk that is not mounted, was made a data directory without damage."""
+    fs.make_directory("/other")
+    for name in names:
+        fs.open(f"/other/{name}", create=True).close()
+    with pytest.raises(DataDirectoryError, match=r"contains no meta\.properties"):
+        look("/other", fs)
+    assert fs.list("/other") == names
+    with pytest.raises(DataDirectoryError):
+        look("/missing", fs)
+    assert not fs.exists("/missing")
 
 
 def test_repair_cuts_at_the_damage_and_keeps_what_it_removed(fs: FaultyFileSystem) -> None:
