@@ -157,7 +157,8 @@ class MetadataStore:
         self._newest_quotas: _Newest[QuotaEntity, QuotaValues] = _Newest()
         self._newest_broker_configs: _Newest[str, Mapping[str, str]] = _Newest()
         self._doomed: set[bytes] = set()
-        self._undropped: dict[str, Topic] = {}
+        # The deleted topics whose data could not be dropped, by name, each with the reason.
+        self._undropped: dict[str, tuple[Topic, str]] = {}
         self._next_producer_id = 0
         self._log: Log | None = None
 
@@ -349,14 +350,16 @@ class MetadataStore:
         and KAFKA_STORAGE_ERROR if the data of a deleted topic with this name cannot be removed from the disk.
         """
         self.check_new(name)
-        if (former := self._undropped.get(name)) is not None:
+        if name in self._undropped:
+            former, why = self._undropped[name]
             self._drop(former)
             if name in self._undropped or name in self._pending_names:
                 # The earlier topic's partitions would belong to the new topic, or the next start would delete both
                 # topics' data.
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR,
-                    f"The deletion of the earlier topic {name!r} cannot be finished. Free disk space, then try again.",
+                    f"The deletion of the earlier topic {name!r} is not finished, because it failed: {why.rstrip('.')}."
+                    " Remove the cause, then try again.",
                 )
         topic = Topic(name, self._ids.uuid(), partitions, dict(configs))
         self._pending_names.add(name)
@@ -551,8 +554,9 @@ class MetadataStore:
 
     def _not_dropped(self, topic: Topic, error: KafkaError) -> None:
         # The record stays: the next start, or the next creation of a topic with this name, resumes the deletion.
-        self._undropped[topic.name] = topic
-        self._logger.error("topic_deletion_unfinished", topic=topic.name, why=str(error))
+        self._undropped[topic.name] = topic, error.message
+        remedy = "remove the cause; the next start, or the next creation of a topic with this name, tries again"
+        self._logger.error("topic_deletion_unfinished", topic=topic.name, why=str(error), remedy=remedy)
 
     def allocate_producer_ids(self) -> asyncio.Future[range]:
         """Return a future of a block of producer ids that is never allocated again."""
