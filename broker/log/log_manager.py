@@ -62,7 +62,7 @@ from .log_config import LogConfig
 from .log_loader import LoadPoint, load_log, load_sound_part
 from .partition_log import PartitionLog
 from .read_only_log import ReadOnlyLog
-from .removal import remove_tree
+from .removal import remove_content, remove_tree
 from .removed import remove_expired
 from .results import CorruptLog, storage_error
 from .shared_directory import SharedDirectory
@@ -192,8 +192,10 @@ class LogManager:
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._cleaning: asyncio.Task[None] | None = None
         self._stop_begun = asyncio.Event()
-        # Directories of deleted partitions that an earlier process has not removed.
+        # Directories of deleted partitions that an earlier process has not removed, and the partitions of which the
+        # recovery points have yet to be removed.
         self._left_directories: list[str] = []
+        self._left_keys: set[TopicPartition] = set()
         self._retaining: asyncio.Task[None] | None = None
         self._saving: asyncio.Task[None] | None = None
         self._checkpointing: asyncio.Task[None] | None = None
@@ -766,41 +768,50 @@ class LogManager:
             self._recovery_points = points
 
     def _finish_deletion(self, key: TopicPartition, path: str) -> None:
-        """Remove the recovery point of a deleted partition, then its files. Raises OSError.
+        """Remove the files of a deleted partition, then its recovery point, then its directory. Raises OSError.
 
-        In the other order, a crash in between would leave a recovery point without a directory, as if the partition
-        were lost. When the broker is stopping, the directory is left to the next start, because the directories of many
-        partitions take minutes.
+        The files go first, because a full disk may have no space for the checkpoint. The directory goes last: a crash
+        must not leave a recovery point without a directory, as if the partition were lost. When the broker is stopping,
+        the directory is left to the next start, because the directories of many partitions take minutes.
         """
         if self._stop_begun.is_set():
             return
+        remove_content(self._fs, path)
         if key in self._written_recovery_points:
             self._write_recovery_points()
         remove_tree(self._fs, path)
 
     def _finish_deletions(self, keys: set[TopicPartition], paths: list[str]) -> None:
-        """When the broker starts, finish the deletions that its end has interrupted: first the recovery points.
+        """When the broker starts, leave the deletions that its end has interrupted to a background job (`start`).
 
-        `keys` are the deleted partitions with recovery points, `paths` their renamed directories, which are removed in
-        the background (`start`). A failure is logged, and the next start tries again.
+        `keys` are the deleted partitions with recovery points, `paths` their renamed directories.
         """
         self._drop_recovery_points(keys)
-        try:
-            if not keys.isdisjoint(self._written_recovery_points):
-                self._write_recovery_points()
-        except Exception as error:
-            logger.warning(
-                "deletions not finished", directory=self.path, error=repr(error), remedy="the next start tries again"
-            )
-        else:
-            self._left_directories = paths
+        self._left_directories = paths
+        self._left_keys = keys
 
     def _remove_left_directories(self) -> None:
-        """Remove the directories of deleted partitions that the last stop or crash has left. Raises OSError."""
-        for path in self._left_directories:
+        """Remove the directories of deleted partitions that the last end of the broker has left, as `_finish_deletion`.
+
+        Directories that cannot be removed are kept for the next attempt, and the first error is raised as OSError.
+        """
+        failed: list[str] = []
+        failure: OSError | None = None
+        for number, path in enumerate(self._left_directories):
             if self._stop_begun.is_set():
-                return
-            remove_tree(self._fs, path)
+                failed += self._left_directories[number:]
+                break
+            try:
+                remove_content(self._fs, path)
+                if not self._left_keys.isdisjoint(self._written_recovery_points):
+                    self._write_recovery_points()
+                remove_tree(self._fs, path)
+            except OSError as error:
+                failed.append(path)
+                failure = failure or error
+        self._left_directories = failed
+        if failure is not None:
+            raise failure
 
     @property
     def open_logs(self) -> int:

@@ -18,8 +18,13 @@ def unlink_all(fs: FileSystem, paths: Iterable[str]) -> None:
 def remove_tree(fs: FileSystem, path: str) -> None:
     """Remove a file, a symbolic link (not its target), or a directory with its content. Raises OSError."""
     if fs.is_directory(path):
-        for name in fs.list(path):
-            remove_tree(fs, f"{path}/{name}")
+        remove_content(fs, path)
         fs.remove_directory(path)
     elif fs.exists(path):
         fs.unlink(path)
+
+
+def remove_content(fs: FileSystem, path: str) -> None:
+    """Remove everything in a directory, but not the directory itself. Raises OSError."""
+    for name in fs.list(path) if fs.is_directory(path) else []:
+        remove_tree(fs, f"{path}/{name}")

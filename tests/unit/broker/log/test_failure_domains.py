@@ -410,6 +410,34 @@ async def test_a_deletion_that_fails_is_finished_later(fs: FaultyFileSystem, man
     assert manager.failed is None
 
 
+@pytest.mark.parametrize("killed", [False, True])
+async def test_deletion_makes_room_on_a_disk_that_is_full_to_the_last_byte(fs: FaultyFileSystem, killed: bool) -> None:
+    """The checkpoint had to be written before the files went, and there was no space for it."""
+    manager = new_manager(fs)
+    await manager.start()
+    manager.create("t", 0, CONFIG).append(batch("a" * 1000))
+    manager.create("kept", 0, CONFIG).append(batch("a"))
+    await settle(manager)
+    manager._checkpoint()
+    await settle(manager)
+    fs.capacity = fs.used()
+    if killed:
+        fs.before = failing("unlink", "-delete/", errno.EIO, times=1000)
+    await manager.delete([("t", 0)])
+    await settle(manager)
+    if killed:
+        manager.abandon()
+        fs.kill()
+        fs.before, fs.capacity = None, fs.used()
+        manager = new_manager(fs)
+        manager.open()
+    assert not deleted_directories(fs)
+    assert set(manager.checkpoints.read("recovery-point-offset-checkpoint") or ()) == {("kept", 0)}
+    assert manager.lost == {}
+    assert fs.used() < fs.capacity
+    manager.abandon()
+
+
 async def test_directories_inside_a_partition_hinder_neither_its_deletion_nor_a_start(fs: FaultyFileSystem) -> None:
     manager = new_manager(fs)
     await manager.start()
