@@ -2,6 +2,8 @@
 
 `asyncio.timeout` and `TaskGroup` cancel a task once. They do not cancel it again while the client's `__aexit__` awaits.
 So `__aexit__` must bound its own waits; otherwise a broker that does not respond would hold up the caller.
+
+A program with blocking clients has no task that Ctrl-C could cancel, so KeyboardInterrupt bounds the waits, too.
 """
 
 from __future__ import annotations
@@ -22,9 +24,14 @@ def is_cancelling() -> bool:
     return current is not None and current.cancelling() > 0
 
 
+def is_cancellation(error: BaseException | None) -> bool:
+    """Return whether `error`, which ends a block, asks the program to stop waiting."""
+    return isinstance(error, asyncio.CancelledError | KeyboardInterrupt)
+
+
 def grace_s(config: ClientConfig, error: BaseException | None) -> float | None:
     """Return the maximum seconds for closing a client after `error`, or None if `error` is not a cancellation."""
-    return config.cancel_grace_ms / 1000 if isinstance(error, asyncio.CancelledError) else None
+    return config.cancel_grace_ms / 1000 if is_cancellation(error) else None
 
 
 class ClosingBound:

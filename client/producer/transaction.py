@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Generic, Protocol, Self
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ..cancellation import is_cancellation
 from ..errors import AbortableError, CommitUnknownError
 from ..serialization.protocols import SentK, SentV
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, HeadersLike, Offsets
@@ -108,15 +109,14 @@ class Transaction(Generic[SentK, SentV]):
         """Abort the transaction because of `error`. If that fails, add a note to `error`; the coordinator then aborts
         the transaction after its timeout.
 
-        After a cancellation, wait for cancel.grace.ms only. The abort then continues in the background, and the
+        After a cancellation or KeyboardInterrupt, wait for cancel.grace.ms only. The abort then continues in the background, and the
         producer's next transaction waits for it.
         """
         transactions = self._transactions
         aborting = transactions.abort_soon()
         grace_ms = transactions.cancel_grace_ms
-        cancelled = isinstance(error, asyncio.CancelledError)
         try:
-            await asyncio.wait({aborting}, timeout=grace_ms / 1000 if cancelled else None)
+            await asyncio.wait({aborting}, timeout=grace_ms / 1000 if is_cancellation(error) else None)
         except asyncio.CancelledError:
             transactions.leave_abort_behind()
             raise
