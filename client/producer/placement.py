@@ -8,6 +8,7 @@ If the buffer is full, `enqueue` waits and `send` raises BufferFullError.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Headers
 from ..cluster import Cluster
 from ..config import ProducerConfig
-from ..errors import BufferFullError, FatalError, KafkaTimeoutError, UnknownPartitionError, copy_of
+from ..errors import BufferFullError, FatalError, KafkaTimeoutError, RetriableError, UnknownPartitionError, copy_of
 from ..metadata import ClusterMetadata
 from ..shared_task import BEGIN_AGAIN_S, SharedTaskCancelledError, outcome_of, was_interrupted
 from ..validation import MAX_INT32, topic_of, whole_number
@@ -161,10 +162,12 @@ class RecordPlacement:
         timestamp_ms: int | None,
         headers: HeadersLike,
     ) -> Delivery:
-        """Add a record, waiting for the topic's metadata and for memory, for max.block.ms at most.
+        """Add a record, waiting for the topic's metadata and for memory, for max.block.ms at most. If the record's
+        partition is not known, ask the cluster once whether it was added meanwhile.
 
         Raises UnknownTopicError or KafkaTimeoutError if the metadata does not arrive in time, and KafkaTimeoutError if
-        no memory becomes free in time. Raises IllegalStateError if the record's transaction ends meanwhile, so that the
+        no memory becomes free in time. Raises UnknownPartitionError if the topic has no such partition, and
+        IllegalStateError if the record's transaction ends meanwhile, so that the
         record does not go into the next transaction.
         """
         manager = self.transactions.manager if self.transactions is not None else None
@@ -203,7 +206,13 @@ class RecordPlacement:
                 if manager is not None and manager.current is transaction and manager.state is State.IN_TRANSACTION:
                     self._failed(unknown)  # a commit does not wait for a record that was not handed over
                 raise copy_of(unknown) from unknown
-        delivery = add()
+        try:
+            delivery = add()
+        except UnknownPartitionError:
+            with contextlib.suppress(RetriableError, TimeoutError):  # then the known metadata decides
+                async with asyncio.timeout_at(deadline):
+                    await self._cluster.refresh([topic])  # partitions may have been added
+            delivery = add()
         if delivery is not None:
             return delivery
         try:

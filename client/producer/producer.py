@@ -27,6 +27,7 @@ from ..errors import (
     IllegalStateError,
     KafkaTimeoutError,
     copy_of,
+    UnknownPartitionError,
 )
 from ..keywords import ProducerKeywords
 from ..metadata import ClusterMetadata
@@ -215,9 +216,10 @@ class Producer(Generic[SentK, SentV]):
         `flush` does not raise a failure that the callback has received.
 
         Raises BufferFullError if the buffer is full, and RecordTooLargeError if the record is too large. Raises
-        IllegalStateError if the producer is transactional and no transaction is open. Raises SerializationError if a
-        serializer fails or, without a serializer, TypeError for values that are not bytes. Raises TypeError for a
-        coroutine function as callback.
+        UnknownPartitionError for a partition that the client does not know; `enqueue` asks the cluster first, because
+        the partition may be new. Raises IllegalStateError if the producer is transactional and no transaction is open.
+        Raises SerializationError if a serializer fails or, without a serializer, TypeError for values that are not
+        bytes. Raises TypeError for a coroutine function as callback.
         """
         if not self._open:
             self._check_open()
@@ -247,7 +249,8 @@ class Producer(Generic[SentK, SentV]):
 
         The arguments are those of `send`. The method waits while the buffer is full or the topic's metadata is unknown.
         It also waits for a serializer that has to ask a schema registry first. Raises KafkaTimeoutError if the buffer
-        stays full, or the topic's metadata stays unknown, for max.block.ms.
+        stays full, or the topic's metadata stays unknown, for max.block.ms. Raises UnknownPartitionError if the topic
+        does not have the partition.
         """
         if not self._open:
             self._check_open()
@@ -266,7 +269,10 @@ class Producer(Generic[SentK, SentV]):
             # come later.
             await self._in_same_transaction(asyncio.sleep(0))
             self._accumulator.batch_filled = False
-        delivery = self._placement.append(topic, value, key, partition, timestamp_ms, headers)
+        try:
+            delivery = self._placement.append(topic, value, key, partition, timestamp_ms, headers)
+        except UnknownPartitionError:
+            delivery = None  # partitions may have been added since the last refresh
         if delivery is None:
             delivery = await self._placement.append_waiting(topic, value, key, partition, timestamp_ms, headers)
         if on_delivery is not None:

@@ -94,3 +94,22 @@ async def test_a_partition_that_a_topic_does_not_have_is_named(bootstrap: str) -
         await producer.begin_transaction([(topic, 9), (topic, 0)])  # it asks before it refuses
         await producer.send(topic, b"there now", partition=9)
         await producer.commit_transaction()
+
+
+async def test_a_record_for_a_partition_that_was_added_a_moment_ago_is_not_refused(bootstrap: str) -> None:
+    topic = BEYOND.topic
+    async with (
+        asyncio.timeout(WAIT_S),
+        Admin(bootstrap_servers=bootstrap) as admin,
+        Producer(bootstrap_servers=bootstrap) as producer,
+        Producer(bootstrap_servers=bootstrap, transactional_id="x") as transactional,
+    ):
+        await producer.send(topic, b"known", partition=0)
+        async with transactional.transaction() as txn:
+            await txn.send(topic, b"known", partition=0)
+        await admin.create_partitions({topic: 3})
+        assert (await (await producer.enqueue(topic, b"new", partition=2))).partition == 2
+        async with transactional.transaction() as txn:
+            assert (await (await txn.enqueue(topic, b"new", partition=1))).partition == 1
+        with pytest.raises(UnknownPartitionError, match="its known partitions are 0 to 2"):
+            await producer.enqueue(topic, b"nowhere", partition=3)
