@@ -228,8 +228,10 @@ class Cluster:
             if topic is None or topic.error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 answers += 1
                 missing = error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
-                if not patient and answers >= MISSING_TOPIC_ATTEMPTS:
-                    raise UnknownTopicError(missing.code, missing.message)
+                if answers == MISSING_TOPIC_ATTEMPTS:
+                    if not patient:
+                        raise UnknownTopicError(missing.code, missing.message)
+                    log.warning("%s; waiting up to %.0f ms until it is created", missing.message, timeout_s * 1000)
                 raise missing
             if topic.error_code:
                 raise error_for(topic.error_code, f"topic {name!r}: {topic.error_code.text}")

@@ -26,8 +26,8 @@ from ..errors import (
     FatalError,
     IllegalStateError,
     KafkaTimeoutError,
-    copy_of,
     UnknownPartitionError,
+    copy_of,
 )
 from ..keywords import ProducerKeywords
 from ..metadata import ClusterMetadata

@@ -109,8 +109,8 @@ class Transaction(Generic[SentK, SentV]):
         """Abort the transaction because of `error`. If that fails, add a note to `error`; the coordinator then aborts
         the transaction after its timeout.
 
-        After a cancellation or KeyboardInterrupt, wait for cancel.grace.ms only. The abort then continues in the background, and the
-        producer's next transaction waits for it.
+        After a cancellation or KeyboardInterrupt, wait for cancel.grace.ms only. The abort then continues in the
+        background, and the producer's next transaction waits for it.
         """
         transactions = self._transactions
         aborting = transactions.abort_soon()

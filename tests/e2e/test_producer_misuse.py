@@ -193,6 +193,23 @@ async def test_a_topic_that_does_not_exist_is_named_as_the_reason(fresh_name: Na
         assert failed.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+async def test_a_wait_for_a_topic_that_does_not_exist_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with (
+        asyncio.timeout(WAIT_S),
+        Broker(auto_create_topics_enable=False) as broker,
+        Admin(bootstrap_servers=broker.address) as admin,
+        Producer(bootstrap_servers=broker.address) as producer,
+    ):
+        waiting = [producer.send("nope", b""), producer.send("nope", b"")]
+        while not caplog.records:
+            await asyncio.sleep(0.01)
+        assert not waiting[0].done()
+        await admin.create_topic("nope", 1)
+        assert [(await one).offset for one in waiting] == [0, 1]
+    told = "topic 'nope' does not exist; waiting up to 60000 ms until it is created"
+    assert [one.getMessage() for one in caplog.records] == [told]
+
+
 async def test_a_consumer_refuses_topics_that_no_request_could_name(bootstrap: str, fresh_name: Names) -> None:
     async with (
         asyncio.timeout(WAIT_S),
