@@ -430,7 +430,8 @@ async def test_deletion_makes_room_on_a_disk_that_is_full_to_the_last_byte(fs: F
         fs.kill()
         fs.before, fs.capacity = None, fs.used()
         manager = new_manager(fs)
-        manager.open()
+        await manager.start()
+        await settle(manager)
     assert not deleted_directories(fs)
     assert set(manager.checkpoints.read("recovery-point-offset-checkpoint") or ()) == {("kept", 0)}
     assert manager.lost == {}
