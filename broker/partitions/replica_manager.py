@@ -18,6 +18,7 @@ from ..config import BrokerConfig
 from ..log import AppendOrigin, Log, LogConfig, Logs
 from ..metadata import Metadata, Topic
 from ..metadata.topic_config import log_config
+from ..scheduling.shared_turns import SharedTurns
 from ..scheduling.slices import in_slices
 from ..scheduling.steps import Steps, run_in_slices, run_slice, waited
 from ..system.ports import Clock
@@ -78,6 +79,7 @@ class ReplicaManager:
         self._beyond_deletion: defaultdict[str, list[int]] = defaultdict(list)
         """The indexes, by topic name, of partitions that were on disk at the start although the record of their topic's
         deletion has fewer partitions."""
+        self._marker_turns = SharedTurns()
         self._leader_epochs: dict[str, dict[int, int]] = {}
         """The leader epochs above the first one, by topic name and partition index."""
 
@@ -369,7 +371,11 @@ class ReplicaManager:
         for marker in markers:
             codes: dict[TopicPartition, ErrorCode] = {}
             results.append(codes)
-            unflushed = await run_in_slices(self._append_to_all(marker, codes))
+            steps = self._append_to_all(marker, codes)
+            if len(marker.partitions) > 1:
+                unflushed = await self._marker_turns.run_in_slices(steps, _MARKER * len(marker.partitions))
+            else:
+                unflushed = await run_in_slices(steps)  # does not wait if the partition `is_ready`
             waiting.append((codes, unflushed))
         for codes, unflushed in waiting:
             async for key, flush in in_slices(unflushed, _FLUSHES_PER_TURN):

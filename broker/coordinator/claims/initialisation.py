@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
+from ...scheduling.shared_turns import SharedTurns
 from ...scheduling.steps import Steps, run_in_slices
 from ..claim import NO_GENERATION, ClaimedGroups, TopicPartition
 from ..transaction.decisions import ProducerIdentity
@@ -44,6 +45,9 @@ REASON: Final = "another producer of the group"
 """The reason for fencing that the log and the metrics show."""
 
 _LONGEST_PREFIX: Final = 32_000
+
+_UNITS_PER_FENCE: Final = 50
+"""The cost of beginning to fence a producer, in units of work (`steps.py`)."""
 
 
 class GroupInitialisation(NamedTuple):
@@ -103,6 +107,7 @@ class GroupAwareInitialiser:
         self._max_waiting = max_waiting
         self._turns: dict[str, _Turns] = {}
         self._fencing: dict[asyncio.Task[None], None] = {}
+        self._fence_turns = SharedTurns()
         self._fence_limiter = FenceLimiter()
         self._waiting = 0
         self._stopped = False
@@ -286,6 +291,7 @@ class GroupAwareInitialiser:
         async def fence() -> None:
             if durable is not None:
                 await asyncio.shield(durable)
+            await self._fence_turns.take(_UNITS_PER_FENCE)
             await self._homes.fence(victim, cause=by, reason=REASON)
             # From here on the victim may be initialised again, so a later claim must fence it again.
             no_longer_joined()

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ...partitions.markers import Marker
+from ...scheduling.shared_turns import SharedTurns
 from ...scheduling.slices import in_slices
 from ...scheduling.steps import Steps, ordered, run_in_slices
 from ...system.ports import Clock
@@ -50,6 +51,9 @@ _PER_TURN: Final = 500
 _ATTEMPTS_PER_TURN: Final = 50
 """How many markers are written one at a time before the event loop runs other tasks."""
 
+_UNITS_PER_TRANSACTION: Final = 50
+"""The cost of beginning to complete a transaction, in units of work (`steps.py`)."""
+
 _SHOWN: Final = 20
 """The maximum number of partitions in a log line that lists partitions without their marker."""
 
@@ -74,6 +78,7 @@ class TransactionMarkerWriter:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._stopped = False
         self._afterwards: dict[str, Callable[[], None]] = {}
+        self._turns = SharedTurns()
 
     def afterwards(self, entry: TransactionEntry, action: Callable[[], None]) -> None:
         """Let `action` be called when the transaction of `entry` is complete, before any other task runs."""
@@ -178,6 +183,7 @@ class TransactionMarkerWriter:
         self._logger.info("marker_not_needed", partition=partition, producer_id=marker.producer_id, reason=code.name)
 
     async def _finish(self, entry: TransactionEntry) -> None:
+        await self._turns.take(_UNITS_PER_TRANSACTION)
         metadata = entry.metadata
         left: Collection[TopicPartition] = metadata.topic_partitions
         before: dict[TopicPartition, str] = {}

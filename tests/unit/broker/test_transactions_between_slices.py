@@ -440,6 +440,20 @@ async def test_transaction_completes_only_when_all_markers_are_flushed(
     assert times == (1 if flushed else 2)
 
 
+async def test_markers_of_transactions_that_end_together_take_turns(broker: BrokerNode, markers: NotedMarkers) -> None:
+    await producer_of(broker, "a")
+    partitions = [("a", index) for index in range(PARTITIONS)]
+    ends = [Marker(number, 0, coordinator_epoch=0, commit=True, partitions=partitions) for number in range(20)]
+    writing = asyncio.gather(*(broker.replica_manager.append_markers([marker]) for marker in ends))
+    counts = [0]
+    while not writing.done():
+        await asyncio.sleep(0)
+        counts.append(sum(map(len, markers.by_partition.values())))
+    assert await writing == [[dict.fromkeys(partitions, ErrorCode.NONE)]] * len(ends)
+    assert counts[-1] == len(ends) * PARTITIONS
+    assert max(after - before for before, after in pairwise(counts)) <= 2 * SLICE // 10
+
+
 @pytest.mark.parametrize("turns", TURNS)
 async def test_broker_stops_while_markers_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Awaitable
+from itertools import pairwise
 from types import FrameType
 from typing import Any
 
 import pytest
 from oncelog.broker.coordinator.transaction.events import Cause
 from oncelog.broker.coordinator.transaction.transaction_log import decode_key
+from oncelog.broker.scheduling.steps import SLICE
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.transaction_log import GroupAssignmentKey
 from support.batch_limit import limit_batches
@@ -84,6 +87,22 @@ async def test_taking_everything_costs_as_much_for_each_victim_whatever_their_nu
         assert kept(world) == {(GROUP, "greedy")}
         await world._stop()
     assert costs[1] < 2 * costs[0]
+
+
+@in_virtual_time
+async def test_victims_of_one_request_are_fenced_in_many_turns() -> None:
+    world = await crowd(MANY)
+    fenced: list[str] = []
+    world.homes.before_fence = fenced.append
+    taking = asyncio.ensure_future(world.init("greedy", 6, *map(partition, range(MANY))))
+    counts = [0]
+    while not taking.done():
+        await asyncio.sleep(0)
+        counts.append(len(fenced))
+    await taking
+    assert len(set(fenced)) == len(fenced) == MANY
+    assert max(after - before for before, after in pairwise(counts)) <= 2 * SLICE // 50
+    await world._stop()
 
 
 @in_virtual_time

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from functools import partial
+from itertools import pairwise
 
 from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
 from oncelog.broker.coordinator.transaction.transaction_log import decode_value
-from oncelog.broker.scheduling.steps import SLICE, run_at_once
+from oncelog.broker.scheduling.steps import SLICE, ResultT, run_at_once
 from support.counted_lines import lines_of
 from support.transaction_ports import CoordinatorWorld
 
@@ -60,3 +62,32 @@ async def test_aborting_a_large_transaction_counts_as_much_work_as_it_is() -> No
         assert run_at_once(w.coordinator.maintenance.abort_timed_out(w.clock.now_ms())) is None
         await complete(w, "large")
         assert w.coordinator.describe("large").state is TransactionState.COMPLETE_ABORT
+
+
+async def test_transactions_whose_ends_become_durable_together_begin_to_write_markers_in_many_turns() -> None:
+    async with CoordinatorWorld(flush_on_ask=False) as w:
+
+        async def flushed(call: Awaitable[ResultT]) -> ResultT:
+            running = asyncio.ensure_future(call)
+            while not running.done():
+                w.log.disk.flush()
+                w.partitions.flush()
+                await asyncio.sleep(0)
+            return await running
+
+        ids = [f"id-{number}" for number in range(300)]
+        for tid in ids:
+            who = await flushed(w.coordinator.init_producer_id(tid, 60_000))
+            await flushed(w.coordinator.registration.add_partitions(tid, *who, [("t", 0), ("t", 1)]))
+        w.clock.advance(60_001)
+        run_at_once(w.coordinator.maintenance.abort_timed_out(w.clock.now_ms()))
+        w.log.disk.flush()
+        begun = [len(w.partitions.written)]
+        while begun[-1] < len(ids):
+            await asyncio.sleep(0)
+            begun.append(len(w.partitions.written))
+            assert len(begun) < 1_000
+        assert max(after - before for before, after in pairwise(begun)) <= 2 * SLICE // 50
+        w.partitions.flush()
+        for tid in ids:
+            await flushed(complete(w, tid))

@@ -1,0 +1,70 @@
+"""Let tasks that begin at the same time do their work one after the other, in several turns of the event loop.
+
+`steps.py` divides the work of one task into slices. But all tasks that are ready run in the same turn, and very many
+may become ready together, for example when one flush makes the ends of a thousand transactions durable. Tasks that
+share turns do about one slice of work in each turn, all of them together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from .steps import SLICE, ResultT, Steps
+
+
+class SharedTurns:
+    """The turns of the event loop that some tasks share. The tasks get their turns in the order in which they ask."""
+
+    def __init__(self) -> None:
+        self._left = SLICE
+        self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
+        self._is_counting = False
+
+    async def take(self, units: int) -> None:
+        """Return when `units` of work may be done, which is usually at once. More than a slice counts as a slice."""
+        units = min(units, SLICE)
+        if self._left > 0 and not self._waiting:
+            self._count(units)
+            return
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((granted, units))
+        await granted
+
+    async def run_in_slices(self, steps: Steps[ResultT], units: int) -> ResultT:
+        """Run steps to their end and return their result, like `steps.run_in_slices`, but in shared turns.
+
+        `units` is the work that the steps will do.
+        """
+        try:
+            while True:
+                left = min(units, SLICE) if units > 0 else SLICE
+                units -= left
+                await self.take(left)
+                while left >= 0:
+                    try:
+                        done = next(steps)
+                    except StopIteration as end:
+                        result: ResultT = end.value
+                        return result
+                    if isinstance(done, int):
+                        left -= done
+                    else:
+                        await asyncio.wait([done])
+        finally:
+            steps.close()
+
+    def _count(self, units: int) -> None:
+        self._left -= units
+        if not self._is_counting:
+            self._is_counting = True
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._is_counting = False
+        self._left = SLICE
+        while self._waiting and self._left > 0:
+            granted, units = self._waiting.popleft()
+            if not granted.done():  # else its task was cancelled
+                granted.set_result(None)
+                self._count(units)
