@@ -29,7 +29,7 @@ from ..state_loader import StateLoader
 from ..state_log import StateLog, StateRecord
 from .entry import TransactionEntry
 from .metadata import TransactionMetadata
-from .state import NO_PRODUCER_EPOCH, TransactionVersion
+from .state import NO_PRODUCER_EPOCH, TransactionState, TransactionVersion
 from .transaction_log import SortedSets, decode_key, decode_value, encode_key, encode_value, is_large
 
 _DECODED_AT_ONCE = 100
@@ -337,7 +337,11 @@ class TransactionStateManager:
         sets = self._sorted_sets(values)
         records = [(key, encode_value(value, level, sets)) for value in values]
         try:
-            ends = values[-1].state.is_prepare or values[-1].state.is_complete
+            state = values[-1].state
+            # An abort without a transaction may not use the last of the disk's reserve, because a client can repeat it.
+            # Only with very many partitions of a session, it may need a record of any size.
+            is_ongoing = entry.metadata.state is TransactionState.ONGOING
+            ends = state.is_complete or (state.is_prepare and (is_ongoing or is_large(values[-1])))
             now_ms = self._clock.now_ms()
             result = self._state_log.append(entry.partition, records, timestamp_ms=now_ms, essential=ends)
         except KafkaError as error:

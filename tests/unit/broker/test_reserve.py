@@ -78,6 +78,30 @@ async def test_offset_commits_leave_room_for_decisions_and_markers(broker: Broke
     assert log.log_end_offset == 2
 
 
+async def test_aborts_without_a_transaction_leave_room_for_decisions(broker: BrokerNode, fs: FaultyFileSystem) -> None:
+    transactions = broker.transaction_coordinator
+    who = await open_transaction(broker, "id")
+    other = await transactions.init_producer_id("other", 60_000)
+
+    async def abort_nothing(times: int) -> None:
+        nonlocal other
+        for _ in range(times):
+            other = await transactions.end_txn("other", *other, False, TV2)
+
+    fill(broker, fs, RESERVE)
+    with pytest.raises(KafkaError) as caught:
+        await abort_nothing(10_000)
+    assert caught.value.code is ErrorCode.NOT_COORDINATOR, "a retriable code"
+    assert "log.reserve.decision.bytes" in str(caught.value)
+    broker.log_manager._disk_space.refresh()
+    assert fs.capacity is not None
+    assert fs.capacity - fs.used() > RESERVE // 8
+    await transactions.end_txn("id", *who, True, TV2)
+    fs.capacity = None
+    broker.log_manager._disk_space.refresh()
+    await abort_nothing(1)
+
+
 async def test_space_is_freed_while_offsets_are_refused(broker: BrokerNode, fs: FaultyFileSystem) -> None:
     commit_offset(broker, "group")
     fill(broker, fs, RESERVE // 4)
