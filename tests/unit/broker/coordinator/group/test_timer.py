@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
 
 import pytest
 from oncelog.broker.coordinator.group.timer import DeadlineTimer
@@ -156,17 +157,18 @@ def test_cancelled_keys_do_not_stay_until_their_deadline(clock: FakeClock, moved
 
 def test_stale_entries_are_dropped_a_few_at_a_time(clock: FakeClock) -> None:
     """When the members of many groups left, the entries of all of them were looked at together."""
-    timer, done = DeadlineTimer(clock), []
+    done: list[int] = []
+    timer = DeadlineTimer(clock)
     for number in range(20_000):
-        timer.schedule(number, 30 + number % 7, lambda number=number: done.append(number))
+        timer.schedule(number, 30 + number % 7, partial(done.append, number))
     kept = range(0, 20_000, 50)
     for number in range(20_000):
         if number not in kept:
-            lines, _ = lines_of(lambda number=number: timer.cancel(number))
+            lines, _ = lines_of(partial(timer.cancel, number))
             assert lines < 100
     for number in range(20_000):
         if number not in kept:
-            lines, _ = lines_of(lambda number=number: timer.schedule(number, 60, lambda: None))
+            lines, _ = lines_of(partial(timer.schedule, number, 60, lambda: None))
             assert lines < 200
     clock.advance(40)
     timer.run_due()
