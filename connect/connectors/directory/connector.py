@@ -36,12 +36,22 @@ class DirectorySourceConnector(SourceConnector):
         for partition, offset in offsets:
             if offset is None:
                 continue
-            if not {"directory", "fingerprint", "number"} <= partition.keys():
-                raise ConnectError('a partition must be {"directory": path, "fingerprint": hash, "number": number}')
+            match partition:
+                case {"directory": str(), "fingerprint": str(), "number": int()}:
+                    pass
+                case _:
+                    raise ConnectError('a partition must be {"directory": path, "fingerprint": hash, "number": number}')
             required, optional = {"file", "inode", "position", "line", "crc"}, {"device", "content_crc"}
             if not required <= offset.keys() <= required | optional:
                 raise ConnectError(
                     "an offset must have file, inode, position, line and crc, and may have device and content_crc, as "
                     "GET offsets shows them"
                 )
+            numbers = [
+                value for name, value in offset.items() if name != "file" and (name, value) != ("content_crc", None)
+            ]
+            if not isinstance(offset["file"], str) or not all(type(value) is int and value >= 0 for value in numbers):
+                raise ConnectError("file must be a name, and the other values of an offset must be integers from 0")
+            if offset["line"] > offset["position"]:
+                raise ConnectError("line, the length of the last line, must not be greater than position")
         return True

@@ -235,20 +235,22 @@ class Files:
                 if not listing.hides(file.path):
                     self._vanished(file)
                 continue
+            is_now_gz = is_compressed(now.path) and not file.compressed
             file.path, file.name, file.gone = now.path, now.name, False
+            if is_now_gz and file.entry is not None:  # its lines were those of the compressed data
+                self._forget_content(file, file.entry)
             if file.unreadable and file.handle is not None:
                 self._reopen(file)
             if file.incomplete is not None and file.incomplete.stamp == now.stamp:
                 self._stays_incomplete(file, file.incomplete)
             if file.entry is not None:
-                file.entry.file = now.name
-                if file.stamp != now.stamp:
-                    file.more = True
-                    intact = self._is_intact(file, file.entry)
-                    if intact:
-                        file.stamp = now.stamp
-                    elif intact is False:
-                        self._forget_content(file, file.entry)
+                file.more |= file.stamp != now.stamp
+                intact = file.stamp == now.stamp or self._is_intact(file, file.entry)
+                if intact:  # otherwise, it may be another file, which has got the inode of a deleted one
+                    file.stamp, file.entry.file = now.stamp, now.name
+                elif intact is False:
+                    _warn_rewritten(file)
+                    self._forget_content(file, file.entry)
         for each in there.values():
             if each.id not in self.known:
                 self.known[each.id] = File(each.id, each.path, each.name)
@@ -256,7 +258,7 @@ class Files:
         ready = [
             file
             for file in self.known.values()
-            if file.entry and (file.gone or (file.more if file.id in there else file.handle is not None))
+            if file.entry and (file.more if file.gone or file.id in there else file.handle is not None)
         ]
         return sorted(ready, key=lambda file: there[file.id].stamp[1] if file.id in there else 0)
 
@@ -286,14 +288,6 @@ class Files:
             file.unreadable = True
             _warn_unreadable(file, reason)
 
-    def drop(self, file: File) -> None:
-        """Stop tracking a file that is gone and was read to its end."""
-        file.close()
-        if file.entry is not None:
-            file.entry.gone = file.stamp
-            del self._owners[file.entry]
-        self.known.pop(file.id, None)
-
     def close(self) -> None:
         """Close all open files."""
         for file in self.known.values():
@@ -322,9 +316,19 @@ class Files:
             log.warning("%s is cut off, and no longer grows: a gz file is read once it is complete. %s", name, remedy)
 
     def _vanished(self, file: File) -> None:
-        file.gone = True
-        if file.entry is None or file.handle is None:
-            self.drop(file)
+        """Let a file that is gone be read to its end if it is open; otherwise, stop tracking it.
+
+        It stays open until the next listing, because a listing may miss a file that is being renamed. While it is open,
+        no other file gets its inode.
+        """
+        ended = file.gone and not file.more and not file.unreadable
+        file.gone = file.more = True
+        if file.entry is None or file.handle is None or ended:
+            file.close()
+            if file.entry is not None:
+                file.entry.gone = file.stamp
+                del self._owners[file.entry]
+            del self.known[file.id]
 
     def _reopen(self, file: File) -> None:
         """Open a file again whose reads have failed. If this fails, keep the open file: it may have been deleted."""
@@ -347,11 +351,6 @@ class Files:
             opened.close()
 
     def _forget_content(self, file: File, entry: Entry) -> None:
-        log.warning(
-            "%s was truncated or rewritten, and is read from its start. Lines that were written between the last read "
-            "and the truncation exist only in a copy, if there is one",
-            path_text(file.path),
-        )
         file.close()
         file.entry, file.stamp, file.copy, file.waits_since = None, _NEVER, None, None
         # If the file gets the same lines again, these are new.
@@ -431,7 +430,7 @@ class Files:
         if entry not in group:
             entry.partition = self._partition(fingerprint, group[-1].partition["number"] + 1 if group else 0)
             group.append(entry)
-        file.entry, file.more = entry, True
+        file.entry, file.more, file.incomplete = entry, True, None
         (entry.device, entry.inode), entry.file, entry.rewritten, entry.gone = file.id, file.name, None, None
         self._owners[entry] = file
         return True
@@ -463,6 +462,8 @@ class Files:
                 may_be_copy = compared or is_copy_name(file.name, owner.name, was_read=entry.position > 0)
                 if may_be_copy and self._may_be_copy(file, entry, opened):
                     return None
+            elif self._is_unread(entry) and is_copy_name(file.name, entry.file, was_read=True):
+                return None
             elif entry.rewritten is not file and (compared or base == base_name(entry.file)):
                 certain = self._is_rewritten(entry) or compared or opened.compressed or entry.position >= _CERTAIN_BYTES
                 if certain and entry.is_copied_to(opened):
@@ -472,6 +473,11 @@ class Files:
                     if end.position < entry.position:  # all of its lines have been read from the original
                         return end
         return Entry({})
+
+    def _is_unread(self, entry: Entry) -> bool:
+        """Return whether the file of an entry has not been recognised since the task started, as it cannot be read."""
+        path = os.path.join(path_text(self._directory), entry.file)
+        return entry.rewritten is None and path in map(path_text, self._unread)
 
     def _is_rewritten(self, entry: Entry) -> bool:
         """Return whether the file of an entry still exists, but no longer has the entry's content.
@@ -574,6 +580,14 @@ class Files:
         file.stamp = _NEVER
         if file.entry is None:
             self._unread.add(file.path)
+
+
+def _warn_rewritten(file: File) -> None:
+    log.warning(
+        "%s was truncated or rewritten, and is read from its start. Lines that were written between the last read and "
+        "the truncation exist only in a copy, if there is one",
+        path_text(file.path),
+    )
 
 
 def _warn_unreadable(file: File, reason: str) -> None:

@@ -64,6 +64,8 @@ class LineFile:
         """The data that has been read but not returned."""
         self._at = 0
         """The position after the data that was returned."""
+        self._stamp = (-1, -1)
+        """The size and modification time at the last call to `lines`."""
         self.complete = False
         self.ended = False
 
@@ -87,6 +89,9 @@ class LineFile:
         Returns fewer lines if they have BATCH_BYTES in total, or if the next line is too long. The last line of a
         complete gz file needs no line end. Raises FileNotReadyError, and ConnectError if the first line is too long.
         """
+        if not self.compressed and (stamp := self.stamp()) != self._stamp:
+            # The data after the position may have been cut off and replaced since it was read.
+            self._stamp, self._at = stamp, -1
         self._seek(position)
         lines: list[bytes] = []
         end = position + BATCH_BYTES

@@ -56,7 +56,9 @@ class DirectorySourceTask(SourceTask):
         def offsets(partitions: list[Mapping[str, Any]]) -> list[Mapping[str, Any] | None]:
             return asyncio.run_coroutine_threadsafe(reader.offsets(partitions), loop).result()
 
-        self._files = Files(
+        # In a thread, because there may be very many source partitions.
+        self._files = await asyncio.to_thread(
+            Files,
             self._directory,
             values["max.line.bytes"],
             await reader.partitions(),
@@ -101,7 +103,7 @@ class DirectorySourceTask(SourceTask):
             lines = opened.lines(entry.position, self._batch_size)
             # After the read, so that a truncation during the read is noticed.
             intact = opened.stamp() == file.stamp or entry.is_before(opened)
-            file.unreadable = False
+            file.unreadable, file.incomplete = False, None
         except UnreadableFileError as error:
             self._files.unreadable(file, str(error))
             file.more = False
@@ -119,9 +121,7 @@ class DirectorySourceTask(SourceTask):
             self._compressed.appendleft(file)
         elif file.more:
             self._plain.append(file)
-        elif file.gone:
-            self._files.drop(file)
-        elif opened.compressed:
+        elif opened.compressed and not file.gone:
             file.close()
         self._close_some(file)
         headers, now = (Header("file", file.name, STRING),), int(time.time() * 1000)

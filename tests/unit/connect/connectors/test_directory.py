@@ -7,6 +7,7 @@ import gzip
 import io
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from oncelog.connect import ConnectError, RetriableError, SourceRecord
 from oncelog.connect.connectors.directory.connector import DirectorySourceConnector
+from oncelog.connect.connectors.directory.files import Files
 from oncelog.connect.connectors.directory.lines import LineFile
 from oncelog.connect.connectors.directory.scanning import Listing
 from support.source_tasks import RunningTask, Source
@@ -226,6 +228,22 @@ async def test_a_line_comes_when_its_end_is_written(logs: Path) -> None:
         assert await polled(task, 1) == ["half"]
         append(path, "t\n")
         assert await polled(task, 1) == ["next"]
+
+
+@pytest.mark.parametrize("more", ["two\n", "a longer line\n"])
+@pytest.mark.parametrize("batch", ["1", "100"])
+async def test_an_incomplete_line_that_is_cut_off_and_replaced_does_not_mix_with_the_new_line(
+    logs: Path, more: str, batch: str
+) -> None:
+    path = logs / "a.log"
+    path.write_text("one\nhalf of")
+    async with await source(logs, batch_size=batch).task() as task:
+        assert await polled(task, 1) == ["one"]
+        os.truncate(path, len("one\n"))
+        append(path, more)
+        assert await polled(task, 1) == [more.rstrip()]
+        append(path, "last\n")
+        assert await polled(task, 1) == ["last"]
 
 
 async def test_a_first_line_that_is_not_complete_waits(logs: Path) -> None:
@@ -796,6 +814,30 @@ async def test_a_file_that_a_listing_does_not_contain_because_it_is_renamed_is_n
         assert await polled(task, 1) == ["2"]
 
 
+@pytest.mark.parametrize("name", ["app.log-20260102", "a/app.log.1"])
+async def test_a_file_that_is_renamed_during_a_listing_and_grows_before_the_next_one_is_not_read_again(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path, real = logs / "app.log", os.stat
+    (logs / "a").mkdir()
+    path.write_text("1\n")
+
+    def renaming(status_of: str) -> os.stat_result:
+        if status_of == str(path) and not (logs / name).exists():
+            path.rename(logs / name)
+            path.write_text("new\n")
+        return real(status_of)
+
+    async with await source(logs, recursive="true").task() as task:
+        assert await polled(task, 1) == ["1"]
+        monkeypatch.setattr(f"{DIRECTORY}.scanning.os", SimpleNamespace(**{**vars(os), "stat": renaming}))
+        read: list[str] = []
+        while "new" not in read:
+            read += lines(await task.poll())
+        append(logs / name, "2\n")
+        assert sorted(read + await polled(task, 1, more=10)) == ["2", "new"]
+
+
 @pytest.mark.parametrize("size", [1, 200], ids=["short", "long"])
 async def test_a_file_that_is_truncated_and_gets_equal_lines_is_read(logs: Path, size: int) -> None:
     path = logs / "run.log"
@@ -835,6 +877,25 @@ async def test_another_file_with_the_inode_of_a_deleted_file_does_not_make_an_eq
             assert await polled(task, 0) == []
             replace()
         assert sorted(await polled(task, 0, more=10)) == ["finished", "something", "started"]
+
+
+async def test_a_file_of_another_log_with_the_inode_of_a_compressed_file_does_not_repeat_the_gz_file(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, reused = logs / "app.log.1", dict[int, int]()
+    path.write_text("1\n2\n")
+    (logs / "other.log").write_text("other\n")
+    os.link(path, logs.parent / "kept")  # so that its real inode is not reused
+    first = path.stat().st_ino
+    one_inode(monkeypatch, lambda inode: reused.get(inode, inode))
+    async with await source(logs, max_open_files="1").task() as task:
+        assert sorted(await polled(task, 3)) == ["1", "2", "other"]
+        append(logs / "other.log", "other\n")
+        assert await polled(task, 1) == ["other"]
+        compress(path, logs / "app.log.1.gz")
+        (logs / "web.log").write_text("new\n")
+        reused[(logs / "web.log").stat().st_ino] = first
+        assert await polled(task, 1, more=10) == ["new"]
 
 
 async def test_a_gz_file_that_is_certainly_a_copy_waits_for_good(logs: Path, clock: list[float]) -> None:
@@ -1149,6 +1210,48 @@ async def test_offsets_of_earlier_releases_are_recognised(logs: Path, missing: s
         await connector.alter_offsets(new.config, [(partition, {**offset, "more": 1})])
 
 
+@pytest.mark.parametrize(
+    ("part", "wrong"),
+    [
+        ("offset", {"position": "4"}),
+        ("offset", {"position": 4.0}),
+        ("offset", {"position": -1}),
+        ("offset", {"position": True}),
+        ("offset", {"line": 5}),
+        ("offset", {"crc": None}),
+        ("offset", {"content_crc": "x"}),
+        ("offset", {"file": None}),
+        ("partition", {"number": "0"}),
+        ("partition", {"fingerprint": 1}),
+    ],
+    ids=str,
+)
+async def test_an_offset_with_a_wrong_value_is_refused(logs: Path, part: str, wrong: dict[str, Any]) -> None:
+    (logs / "a.log").write_text("1\n2\n")
+    new = source(logs)
+    *_, record = await new.read(2)
+    partition, offset = dict(record.source_partition or {}), dict(record.source_offset or {})
+    assert await DirectorySourceConnector().alter_offsets(new.config, [(partition, {**offset, "content_crc": None})])
+    (partition if part == "partition" else offset).update(wrong)
+    with pytest.raises(ConnectError, match="must"):
+        await DirectorySourceConnector().alter_offsets(new.config, [(partition, offset)])
+
+
+async def test_the_event_loop_does_not_wait_while_the_stored_offsets_are_looked_through(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads, real = list[threading.Thread](), Files.__init__
+
+    def recording(files: Files, *arguments: Any) -> None:
+        threads.append(threading.current_thread())
+        real(files, *arguments)
+
+    monkeypatch.setattr(Files, "__init__", recording)
+    await source(logs).nothing()
+    assert threads
+    assert threading.current_thread() not in threads
+
+
 async def test_a_copy_of_a_file_with_an_offset_of_an_earlier_release_is_read(logs: Path) -> None:
     path, new = logs / "app.log", source(logs)
     path.write_text("1\n2\n")
@@ -1237,6 +1340,30 @@ async def test_a_gz_file_may_consist_of_zeros_until_its_content_is_written(logs:
             assert await task.poll() == []
         path.write_bytes(GZ)
         assert await polled(task, 2) == ["a", "b"]
+
+
+async def test_a_gz_file_that_becomes_valid_without_another_modification_time_is_not_damaged(
+    logs: Path, clock: list[float]
+) -> None:
+    path = logs / "a.log.gz"
+    path.write_bytes(bytes(len(GZ)))
+    os.utime(path, (1, 1))
+    async with await source(logs).task() as task:
+        assert await polled(task, 0) == []
+        path.write_bytes(GZ)  # as a program does that writes into a mapping of the file
+        os.utime(path, (1, 1))
+        assert await polled(task, 2) == ["a", "b"]
+        clock[0] += 60
+        assert await polled(task, 0) == []
+
+
+async def test_a_file_that_is_renamed_to_gz_once_it_is_complete_is_decompressed(logs: Path) -> None:
+    path, wanted = logs / "app.log.1.tmp", [os.urandom(8).hex() for _ in range(1000)]
+    path.write_bytes(gzip.compress("".join(f"{line}\n" for line in wanted).encode()))
+    async with await source(logs).task() as task:
+        await polled(task, 1)  # the compressed data, because the name does not end with .gz
+        path.rename(logs / "app.log.1.gz")
+        assert await polled(task, 1000) == wanted
 
 
 @pytest.mark.parametrize("damage", [b"x" * 30, gzip.compress(b"1\n2\n")[:10] + b"\xff" * 20], ids=["no gz", "data"])
@@ -1344,19 +1471,44 @@ async def test_a_file_that_may_be_a_copy_waits_until_its_original_and_itself_can
     assert warnings == [f"{each} cannot be read, and is tried again: Input/output error" for each in (path, copy)]
 
 
+def failing_access(monkeypatch: pytest.MonkeyPatch, function: str) -> set[str]:
+    """Let the listing, opening or reading of a file fail for the paths in the set that is returned."""
+    if function == "stat":
+        calls = SimpleNamespace(**vars(os))
+        monkeypatch.setattr(f"{DIRECTORY}.scanning.os", calls)
+        return denying(monkeypatch, calls, "stat", errno.ESTALE)
+    if function == "open":
+        return denying(monkeypatch, LineFile, "__init__", errno.EACCES)
+    return failing_reads(monkeypatch, function, errno.EIO)
+
+
+@pytest.mark.parametrize("function", ["open", "read", "fstat", "stat"])
+@pytest.mark.parametrize("suffix", [".1", ".1.gz"])
+async def test_a_copy_waits_while_its_original_cannot_be_read_after_a_restart(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, function: str, suffix: str
+) -> None:
+    path, wanted, new = logs / "app.log", [f"line {number}" for number in range(1000)], source(logs)
+    failing = failing_access(monkeypatch, function)
+    path.write_text("".join(f"{line}\n" for line in wanted))
+    assert lines(await new.read(1000)) == wanted
+    (logs / f"app.log{suffix}").write_bytes(
+        gzip.compress(path.read_bytes()) if suffix == ".1.gz" else path.read_bytes()
+    )
+    failing.add(str(path))
+    async with await new.task() as task:
+        assert await polled(task, 0, more=10) == []
+        failing.clear()
+        assert await polled(task, 0, more=10) == []
+        append(path, "last\n")
+        assert await polled(task, 1, more=10) == ["last"]
+
+
 @pytest.mark.parametrize("function", ["open", "read", "fstat", "stat"])
 async def test_a_gz_file_waits_while_its_new_original_cannot_be_read(
     logs: Path, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     path, wanted = logs / "app.log.1", [f"line {number}" for number in range(1000)]
-    if function == "stat":
-        calls = SimpleNamespace(**vars(os))
-        monkeypatch.setattr("oncelog.connect.connectors.directory.scanning.os", calls)
-        failing = denying(monkeypatch, calls, "stat", errno.ESTALE)
-    elif function == "open":
-        failing = denying(monkeypatch, LineFile, "__init__", errno.EACCES)
-    else:
-        failing = failing_reads(monkeypatch, function, errno.EIO)
+    failing = failing_access(monkeypatch, function)
     path.write_text("".join(f"{line}\n" for line in wanted))
     copies(path, ".gz")
     (logs / "app.log.2.gz").write_bytes(gzip.compress(b"older\n"))
