@@ -452,6 +452,9 @@ class Files:
         if file.compressed and file.path.removesuffix(".gz") in self._unread:
             return None
         base = base_name(file.name)
+        # In the order of these lines, so that a gz file is decompressed only once.
+        free = sorted((each for each in group if each not in self._owners), key=lambda each: each.position - each.line)
+        before = {each for each in free if each.is_before(opened)}
         for entry in sorted(group, key=lambda each: -each.position):
             owner = self._owners.get(entry)
             compared = file.copy is not None and file.copy.entry is entry
@@ -466,7 +469,7 @@ class Files:
                 return None
             elif entry.rewritten is not file and (compared or base == base_name(entry.file)):
                 certain = self._is_rewritten(entry) or compared or opened.compressed or entry.position >= _CERTAIN_BYTES
-                if certain and entry.is_copied_to(opened):
+                if certain and entry in before and entry.is_copied_to(opened):
                     return entry
                 if file.copy is not None and compared and file.copy.stamp == opened.stamp():
                     end = _at_end(opened)

@@ -5,6 +5,7 @@ In gz files, positions count decompressed bytes.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import os
@@ -32,6 +33,11 @@ class FileNotReadyError(Exception):
 
 class UnreadableFileError(FileNotReadyError):
     """Raised if the operating system cannot read a file. The text is the reason."""
+
+    def __init__(self, file: LineFile, error: OSError) -> None:
+        super().__init__(file, error.strerror or str(error))
+        self.is_stale = error.errno == errno.ESTALE
+        """Whether the server of a network file system does not have the file any more."""
 
 
 class IncompleteFileError(FileNotReadyError):
@@ -131,6 +137,11 @@ class LineFile:
                 line = os.pread(self._raw.fileno(), line_bytes, start)
         return len(line) == line_bytes and zlib.crc32(line) == crc
 
+    def still_has(self, position: int, lines: list[bytes]) -> bool:
+        """Return whether a plain file has these lines at a position; True for a gz file. Raises FileNotReadyError."""
+        data = b"".join(lines)
+        return self.compressed or self.has(position + len(data), len(data), zlib.crc32(data))
+
     def crc(self, end: int) -> int:
         """Return the CRC of the content before a position, or of the whole file if it is shorter.
 
@@ -194,7 +205,7 @@ class LineFile:
         except (gzip.BadGzipFile, zlib.error) as error:
             raise IncompleteFileError(self, None if str(error) == _ONE_BYTE else str(error)) from error
         except OSError as error:
-            raise UnreadableFileError(self, error.strerror or str(error)) from error
+            raise UnreadableFileError(self, error) from error
 
 
 def is_compressed(path: str) -> bool:

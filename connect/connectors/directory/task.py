@@ -101,12 +101,16 @@ class DirectorySourceTask(SourceTask):
         try:
             stamp = opened.stamp()
             lines = opened.lines(entry.position, self._batch_size)
-            # After the read, so that a truncation during the read is noticed.
-            intact = opened.stamp() == file.stamp or entry.is_before(opened)
+            # After the read, so that a truncation during the read is noticed, and data that was replaced meanwhile.
+            intact = opened.stamp() == file.stamp or (
+                entry.is_before(opened) and opened.still_has(entry.position, lines)
+            )
             file.unreadable, file.incomplete = False, None
         except UnreadableFileError as error:
             self._files.unreadable(file, str(error))
             file.more = False
+            if file.gone and error.is_stale:
+                file.close()
             return []
         except IncompleteFileError as error:
             self._files.incomplete(file, stamp, error)

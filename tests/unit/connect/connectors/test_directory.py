@@ -246,6 +246,26 @@ async def test_an_incomplete_line_that_is_cut_off_and_replaced_does_not_mix_with
         assert await polled(task, 1) == ["last"]
 
 
+async def test_an_incomplete_line_that_is_replaced_during_a_read_does_not_mix_with_the_new_line(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real = logs / "a.log", LineFile._read
+    path.write_text("one\n")
+
+    def replacing(file: LineFile) -> bytes:
+        data = real(file)
+        if data.endswith(b"half of"):
+            os.truncate(path, len("one\ntwo\n"))
+            append(path, "a longer line\n")
+        return data
+
+    async with await source(logs).task() as task:
+        assert await polled(task, 1) == ["one"]
+        monkeypatch.setattr(LineFile, "_read", replacing)
+        append(path, "two\nhalf of")
+        assert await polled(task, 2) == ["two", "a longer line"]
+
+
 async def test_a_first_line_that_is_not_complete_waits(logs: Path) -> None:
     path = logs / "a.log"
     path.write_text("hal")
@@ -741,6 +761,30 @@ def replaced(path: Path, name: str, content: bytes) -> None:
     path.unlink()
 
 
+async def test_a_new_gz_file_is_decompressed_once_however_many_files_of_its_log_were_deleted(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, real, read = source(logs), LineFile._read, 0
+
+    def counting(file: LineFile) -> bytes:
+        nonlocal read
+        data = real(file)
+        read += len(data)
+        return data
+
+    for day in range(10, 30):
+        path = logs / f"app.log-202601{day}"
+        path.write_text("header\n" + f"{day:4999}\n" * day)
+        await new.read(1 + day)
+        path.unlink()
+    content = b"header\n" + os.urandom(70_000).hex(" ", 50).replace(" ", "\n").encode() + b"\n"
+    (logs / "app.log-20260130.gz").write_bytes(gzip.compress(content))
+    monkeypatch.setattr(LineFile, "_read", counting)
+    async with await new.task() as task:
+        await polled(task, content.count(b"\n"))
+    assert read < 5 * len(content)
+
+
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("case", ["running", "stopped", "stopped, same inode"])
 async def test_exports_that_differ_only_between_header_and_footer_are_all_read(
@@ -1030,6 +1074,19 @@ async def test_a_deleted_file_whose_reads_fail_for_a_while_is_read_to_its_end(
         assert await polled(task, 0) == []
         failing.clear()
         assert read + await polled(task, 1000 - len(read)) == [f"{number:1000}" for number in range(1000)]
+
+
+async def test_a_file_that_was_deleted_on_a_server_does_not_delay_its_copy(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, failing = logs / "app.log.1", failing_reads(monkeypatch, "fstat", errno.ESTALE)
+    path.write_text("1\n")
+    async with await source(logs).task() as task:
+        assert await polled(task, 1) == ["1"]
+        append(path, "2\n")
+        compress(path, logs / "app.log.1.gz")
+        failing.add(f"{path} (deleted)")
+        assert await polled(task, 1) == ["2"]
 
 
 async def test_a_deleted_file_is_read_to_its_end_while_a_gz_file_is_read(logs: Path) -> None:
