@@ -609,6 +609,8 @@ def _newest(entries: list[Entry], file: File, opened: LineFile) -> Entry | None:
     these lines, the last line is enough.
     """
     for entry in reversed(entries):
+        if is_compressed(entry.file) != file.compressed:  # a gz file that has got the inode of a deleted file
+            continue
         is_same_name = entry.file == file.name or entry.content_crc is None
         if entry.is_before(opened) if is_same_name else entry.is_copied_to(opened):
             return entry

@@ -942,6 +942,24 @@ async def test_a_file_of_another_log_with_the_inode_of_a_compressed_file_does_no
         assert await polled(task, 1, more=10) == ["new"]
 
 
+async def test_a_gz_file_with_the_inode_of_a_file_of_which_only_the_header_was_read_is_not_read_again(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, older, new, reused = logs / "app.csv", logs / "app.csv.1", source(logs), dict[int, int]()
+    path.write_text("header\n")
+    older.write_text("header\n1\n2\n")
+    os.link(path, logs.parent / "kept")  # so that its real inode is not reused
+    first = path.stat().st_ino
+    one_inode(monkeypatch, lambda inode: reused.get(inode, inode))
+    assert sorted(lines(await new.read(4))) == ["1", "2", "header", "header"]
+    append(path, "3\n")
+    compress(older, logs / "app.csv.2.gz")
+    compress(path, logs / "app.csv.1.gz")
+    reused[(logs / "app.csv.2.gz").stat().st_ino] = first
+    async with await new.task() as task:
+        assert await polled(task, 1, more=10) == ["3"]
+
+
 async def test_a_gz_file_that_is_certainly_a_copy_waits_for_good(logs: Path, clock: list[float]) -> None:
     path = logs / "app.log.1"
     path.write_text("1\n2\n")
