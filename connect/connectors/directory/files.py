@@ -219,7 +219,7 @@ class Files:
         self._unlisted: set[str] = set()
         """The paths that could not be accessed during the last listing."""
         self._unread: set[str] = set()
-        """These paths, and the paths of the files that have no entry because they could not be read."""
+        """The paths of these, and of the files that have no entry because they could not be read, as text."""
 
     def update(self, listing: Listing) -> list[File]:
         """Process the current listing of the directory. Return the files that may have new lines, the oldest first.
@@ -360,7 +360,7 @@ class Files:
     def _identify(self, files: list[File], there: Mapping[FileId, Listed]) -> None:
         """Assign entries to files: first by devices and inodes, then by inodes alone, then by their content."""
         changed = []
-        self._unread = set(self._unlisted)
+        self._unread = set(map(path_text, self._unlisted))
         # An original is recognised before its copies, whose names are longer.
         for file in sorted(files, key=lambda each: (len(each.name), there[each.id].stamp[1])):
             if file.stamp == there[file.id].stamp and not self._is_due(file):
@@ -449,15 +449,16 @@ class Files:
         - A file that cannot be read now may be the original.
         - The original was truncated, renamed or deleted after the directory was listed.
         """
-        if file.compressed and file.path.removesuffix(".gz") in self._unread:
+        if file.compressed and path_text(file.path).removesuffix(".gz") in self._unread:
             return None
-        base = base_name(file.name)
-        # In the order of these lines, so that a gz file is decompressed only once.
-        free = sorted((each for each in group if each not in self._owners), key=lambda each: each.position - each.line)
-        before = {each for each in free if each.is_before(opened)}
+        base, waited_for = base_name(file.name), file.copy and file.copy.entry
+        free = [each for each in group if each not in self._owners]
+        free = [each for each in free if each is waited_for or base == base_name(each.file)]
+        # In the order of their last lines, so that a gz file is decompressed only once.
+        before = {each for each in sorted(free, key=lambda each: each.position - each.line) if each.is_before(opened)}
         for entry in sorted(group, key=lambda each: -each.position):
             owner = self._owners.get(entry)
-            compared = file.copy is not None and file.copy.entry is entry
+            compared = waited_for is entry
             if owner is not None and owner.gone:  # read the original to its end first
                 if compared or (base == base_name(entry.file) and entry.is_before(opened)):
                     return None
@@ -480,7 +481,7 @@ class Files:
     def _is_unread(self, entry: Entry) -> bool:
         """Return whether the file of an entry has not been recognised since the task started, as it cannot be read."""
         path = os.path.join(path_text(self._directory), entry.file)
-        return entry.rewritten is None and path in map(path_text, self._unread)
+        return entry.rewritten is None and path in self._unread
 
     def _is_rewritten(self, entry: Entry) -> bool:
         """Return whether the file of an entry still exists, but no longer has the entry's content.
@@ -582,7 +583,7 @@ class Files:
         """Let the next listing examine a file that cannot be read now. If it has no entry, a gz copy of it waits."""
         file.stamp = _NEVER
         if file.entry is None:
-            self._unread.add(file.path)
+            self._unread.add(path_text(file.path))
 
 
 def _warn_rewritten(file: File) -> None:
