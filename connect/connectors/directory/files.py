@@ -134,6 +134,14 @@ class Copy(NamedTuple):
     """The size and modification time of the original; None if lines of it had been read."""
     certain: bool
     """Whether the file is certainly a copy (a gz file of the whole original). If not, it waits for `_ROTATION_S`."""
+    name: str
+    """The name of the original."""
+    size: int
+    """The size of the original."""
+
+    def is_doubtful(self, owner: File) -> bool:
+        """Return whether the entry's file may be another one now, which has got the inode of the original."""
+        return owner.name != self.name or owner.stamp[0] < self.size
 
 
 class Incomplete(NamedTuple):
@@ -402,7 +410,7 @@ class Files:
         if file.copy is None:
             return False
         owner = self._owners.get(file.copy.entry)
-        if owner is None or owner.gone or file.copy.stamp != file.stamp:
+        if owner is None or owner.gone or file.copy.stamp != file.stamp or file.copy.is_doubtful(owner):
             return True
         return file.copy.original != _unread_stamp(owner, file.copy.entry) or not (file.copy.certain or _waits(file))
 
@@ -463,7 +471,9 @@ class Files:
                 if compared or (base == base_name(entry.file) and entry.is_before(opened)):
                     return None
             elif owner is not None:
-                may_be_copy = compared or is_copy_name(file.name, owner.name, was_read=entry.position > 0)
+                # The owner may be another file, which has got the inode of the original, and cannot be examined yet.
+                names, was_read = {owner.name, entry.file}, entry.position > 0
+                may_be_copy = compared or any(is_copy_name(file.name, name, was_read=was_read) for name in names)
                 if may_be_copy and self._may_be_copy(file, entry, opened):
                     return None
             elif self._is_unread(entry) and is_copy_name(file.name, entry.file, was_read=True):
@@ -505,16 +515,17 @@ class Files:
         owner, known = self._owners[entry], file.copy if file.copy and file.copy.entry is entry else None
         # Until its first read, the original may be rewritten and still begin with the entry's first line.
         stamp, original = opened.stamp(), _unread_stamp(owner, entry)
-        if known is None or (known.stamp, known.original) != (stamp, original):
+        is_same = known is not None and (known.stamp, known.original) == (stamp, original)
+        if known is None or not is_same or known.is_doubtful(owner):
             match = self._compared(owner, entry, opened)
             if match is None:
                 return True
             is_gz = file.name == f"{owner.name}.gz" or (known is not None and known.certain)
-            certain = match is Match.WHOLE and is_gz
+            certain = is_gz and (match is Match.WHOLE or (is_same and known is not None and known.certain))
             if match is Match.DIFFERENT or (entry.position == 0 and not certain):
                 file.copy = None if known is not None else file.copy
                 return False
-            known = file.copy = Copy(entry, stamp, original, certain)
+            known = file.copy = Copy(entry, stamp, original, certain, owner.name, owner.stamp[0])
         return known.certain or _waits(file)
 
     def _compared(self, owner: File, entry: Entry, copy: LineFile) -> Match | None:

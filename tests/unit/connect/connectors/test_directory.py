@@ -960,6 +960,31 @@ async def test_a_gz_file_with_the_inode_of_a_file_of_which_only_the_header_was_r
         assert await polled(task, 1, more=10) == ["3"]
 
 
+@pytest.mark.parametrize("name", ["app.csv", "app.csv.1"])
+async def test_a_gz_file_is_read_although_a_new_file_has_the_inode_and_the_header_of_its_original(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path, other, reused = logs / "app.csv.1", logs / "other.log", dict[int, int]()
+    path.write_text("header\n")
+    other.write_text("a\n")
+    os.utime(path, (1, 1))
+    os.link(path, logs.parent / "kept")  # so that its real inode is not reused
+    first = path.stat().st_ino
+    one_inode(monkeypatch, lambda inode: reused.get(inode, inode))
+    async with await source(logs, max_open_files="1").task() as task:
+        assert await polled(task, 2) == ["header", "a"]
+        append(path, "1\n2\n")
+        append(other, "b\n")
+        os.utime(other, (1, 1))
+        copies(path, ".gz")
+        assert await polled(task, 1, more=0) == ["b"]  # after a listing with the gz file and its original
+        path.unlink()
+        (logs / name).write_text("header\n3\n")
+        reused[(logs / name).stat().st_ino] = first
+        read = await polled(task, 4, more=10)
+    assert sorted(read) == ["1", "2", "3", "header"]
+
+
 async def test_a_gz_file_that_is_certainly_a_copy_waits_for_good(logs: Path, clock: list[float]) -> None:
     path = logs / "app.log.1"
     path.write_text("1\n2\n")
