@@ -243,9 +243,10 @@ class Files:
                 if not listing.hides(file.path):
                     self._vanished(file)
                 continue
-            is_now_gz = is_compressed(now.path) and not file.compressed
+            was_gz, is_gz = file.compressed, is_compressed(now.path)
             file.path, file.name, file.gone = now.path, now.name, False
-            if is_now_gz and file.entry is not None:  # its lines were those of the compressed data
+            if file.entry is not None and was_gz != is_gz and (is_gz or file.stamp != now.stamp):
+                # The lines were those of compressed data, or this is another file with the inode of a gz file.
                 self._forget_content(file, file.entry)
             if file.unreadable and file.handle is not None:
                 self._reopen(file)

@@ -985,6 +985,18 @@ async def test_a_gz_file_is_read_although_a_new_file_has_the_inode_and_the_heade
     assert sorted(read) == ["1", "2", "3", "header"]
 
 
+async def test_a_file_with_the_inode_of_a_deleted_gz_file_is_read_from_its_start(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_inode(monkeypatch, lambda inode: 1)
+    (logs / "app.csv.1.gz").write_bytes(gzip.compress(b"header\n"))
+    async with await source(logs).task() as task:
+        assert await polled(task, 1) == ["header"]
+        (logs / "app.csv.1.gz").unlink()
+        (logs / "app.csv").write_text("header\n1\n")
+        assert await polled(task, 2, more=10) == ["header", "1"]
+
+
 async def test_a_gz_file_that_is_certainly_a_copy_waits_for_good(logs: Path, clock: list[float]) -> None:
     path = logs / "app.log.1"
     path.write_text("1\n2\n")
