@@ -765,6 +765,12 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         " for each 1000 members of the group. A group must also fit into one record (`message.max.bytes`), and its"
         " members into one response (`response.max.rows`).",
     )
+    group_id_max_bytes: int = integer(
+        1000,
+        between(1, 32767),
+        doc="The maximum length of a new group id in bytes, because every id is kept in memory and in the log until the"
+        " group expires. A longer one is refused with INVALID_GROUP_ID. Kafka allows 32767 bytes.",
+    )
     group_max_groups: int = integer(
         200000,
         at_least(1),

@@ -192,8 +192,8 @@ class LogManager:
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._cleaning: asyncio.Task[None] | None = None
         self._stop_begun = asyncio.Event()
-        # Directories of deleted partitions that an earlier process has not removed, and the partitions of which the
-        # recovery points have yet to be removed.
+        # Directories of deleted partitions that an earlier process has not removed. The recovery points of
+        # `_left_keys` have to be removed from the checkpoint before the directories are removed.
         self._left_directories: list[str] = []
         self._left_keys: set[TopicPartition] = set()
         self._retaining: asyncio.Task[None] | None = None
@@ -782,7 +782,7 @@ class LogManager:
         remove_tree(self._fs, path)
 
     def _finish_deletions(self, keys: set[TopicPartition], paths: list[str]) -> None:
-        """When the broker starts, leave the deletions that its end has interrupted to a background job (`start`).
+        """When the broker starts, leave deletions that a stop or a crash has interrupted to a background job (`start`).
 
         `keys` are the deleted partitions with recovery points, `paths` their renamed directories.
         """
@@ -791,7 +791,7 @@ class LogManager:
         self._left_keys = keys
 
     def _remove_left_directories(self) -> None:
-        """Remove the directories of deleted partitions that the last end of the broker has left, as `_finish_deletion`.
+        """Remove directories of deleted partitions that a stop or a crash has left, in the order of `_finish_deletion`.
 
         Directories that cannot be removed are kept for the next attempt, and the first error is raised as OSError.
         """

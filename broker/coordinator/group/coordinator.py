@@ -145,6 +145,7 @@ class GroupCoordinator:
             config.group_max_size,
             self._logger,
             max_groups=config.group_max_groups,
+            max_id_bytes=config.group_id_max_bytes,
             footprint=GroupFootprint(config.group_members_max_bytes, config.group_pending_members_max_bytes),
         )
         self._cleanup = GroupCleanup(
@@ -717,7 +718,8 @@ class GroupCoordinator:
     def check_served(self, group_id: str) -> None:
         """Raise KafkaError if the group cannot be served, or if its id is empty.
 
-        Also raise GROUP_MAX_SIZE_REACHED if the group is new and `group.max.groups` groups exist already.
+        Also raise INVALID_GROUP_ID or GROUP_MAX_SIZE_REACHED if the group is new and may not be created
+        (`group.id.max.bytes`, `group.max.groups`).
         """
         self._check(group_id)
         self._membership.check_room(group_id)

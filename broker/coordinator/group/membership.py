@@ -74,10 +74,12 @@ class GroupMembership:
         logger: Any,
         *,
         max_groups: int = INT32_MAX,
+        max_id_bytes: int = INT32_MAX,
         footprint: GroupFootprint | None = None,
     ) -> None:
         """Create an empty map of groups. `new_member_id` is called for the unique part of a new member id."""
         self._max_groups = max_groups
+        self._max_id_bytes = max_id_bytes
         self._footprint = footprint or GroupFootprint(INT32_MAX, INT32_MAX)
         self._footprint.on_given_up = self._give_up_pending
         self.groups: dict[str, ClassicGroup] = {}
@@ -96,8 +98,21 @@ class GroupMembership:
         return group
 
     def check_room(self, group_id: str) -> None:
-        """Raise KafkaError GROUP_MAX_SIZE_REACHED if the group is new and `group.max.groups` groups exist already."""
-        if group_id not in self.groups and len(self.groups) >= self._max_groups:
+        """Raise KafkaError if the group is new and may not be created.
+
+        INVALID_GROUP_ID: its id is longer than `group.id.max.bytes`. GROUP_MAX_SIZE_REACHED: `group.max.groups` groups
+        exist already. A data directory from Kafka may contain longer ids, which stay usable.
+        """
+        if group_id in self.groups:
+            return
+        size = len(group_id.encode())
+        if size > self._max_id_bytes:
+            raise KafkaError(
+                ErrorCode.INVALID_GROUP_ID,
+                f"The group id has {size} bytes, but a new one may have at most group.id.max.bytes ="
+                f" {self._max_id_bytes}. Shorten group.id.",
+            )
+        if len(self.groups) >= self._max_groups:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"There are {self._max_groups} groups already, the limit set by group.max.groups. Delete unused groups,"

@@ -37,6 +37,7 @@ MIB = 1024 * 1024
         ("queued.max.response.bytes", 128 * MIB),
         ("group.members.max.bytes", 128 * MIB),
         ("group.pending.members.max.bytes", 16 * MIB),
+        ("group.id.max.bytes", 1000),
         ("group.max.groups", 200_000),
         ("group.member.max.protocols", 1_000),
         ("max.incremental.fetch.session.cache.partitions", 200_000),

@@ -97,7 +97,7 @@ async def test_members_take_so_much_memory_and_no_more() -> None:
 @in_virtual_time
 async def test_long_names_of_groups_and_protocols_count(long: str) -> None:
     """Ids of groups were looked at when a member joined, but not added to what its group takes."""
-    async with GroupWorld(group_members_max_bytes=100_000) as world:
+    async with GroupWorld(group_members_max_bytes=100_000, group_id_max_bytes=32_767) as world:
         names = {"group": "g", "protocol_type": "consumer"}
         codes = []
         for number in range(5):
@@ -210,6 +210,19 @@ async def test_groups_are_counted() -> None:
         await world.restart()
         world.coordinator.delete_group("a")
         world.commit({("orders", 0): 5}, group="c")
+
+
+@in_virtual_time
+async def test_a_new_group_may_not_have_a_long_id() -> None:
+    """A group that has only offsets is not counted, so 200,000 groups with ids of 32 KB would take 6 GB."""
+    async with GroupWorld(group_id_max_bytes=100) as world:
+        world.commit({("orders", 0): 5}, group="é" * 50)
+        too_long = "é" * 50 + "x"
+        assert (await world.join(group=too_long)).error_code == E.INVALID_GROUP_ID
+        with pytest.raises(KafkaError, match=r"The group id has 101 bytes.* group\.id\.max\.bytes = 100") as caught:
+            world.commit({("orders", 0): 5}, group=too_long)
+        assert caught.value.code is E.INVALID_GROUP_ID
+        assert list(world.coordinator._membership.groups) == ["é" * 50]
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -409,7 +409,7 @@ async def test_a_group_is_deleted_with_its_offsets_for_good() -> None:
 
 @in_virtual_time
 async def test_a_group_with_the_longest_name_is_deleted_with_all_its_offsets() -> None:
-    async with GroupWorld() as world:
+    async with GroupWorld(group_id_max_bytes=32_767) as world:
         world.topics.change("orders", partitions=100)
         name = "g" * 32_767
         for index in range(100):
