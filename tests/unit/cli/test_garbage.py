@@ -86,3 +86,18 @@ print(len(later))
 """)
         == "0"
     )
+
+
+def test_objects_are_counted_only_if_memory_has_grown() -> None:
+    """Python walks through all frozen objects to count them, which stopped a broker with 30,000 open logs for 0.2 s."""
+    assert printed("""
+counts = []
+count = gc.get_freeze_count
+gc.get_freeze_count = lambda: counts.append(1) or count()
+gc.disable()
+young(3 * LOOK_EVERY)
+print(len(counts))
+kept = [b"x" * 100 + bytes([n % 256]) for n in range(2 * count() + 2 * SLACK)]
+young(3 * LOOK_EVERY)
+print(len(counts), len(later))
+""").split() == ["0", "1", "0"]
