@@ -95,6 +95,10 @@ class StateLog:
             essential=essential,
         )
 
+    def check_room(self, partition: int, size: int) -> None:
+        """Raise KAFKA_STORAGE_ERROR if a batch of `size` bytes would need the disk space for essential batches."""
+        self._replica_manager.partition(self.topic, partition).log.check_room(size)
+
     def largest_batch(self) -> int:
         """Return the size in bytes of the largest batch that `append` accepts; essential batches may be larger."""
         return self._replica_manager.largest_batch(self.topic)

@@ -121,7 +121,10 @@ class Log(Protocol):
         """Return an inspection of the records in a client's batch, for `append`. Raises KafkaError as `append` does."""
 
     def check_room(self, size: int) -> None:
-        """Raise KAFKA_STORAGE_ERROR if there is too little space for a client's batch of `size` bytes."""
+        """Raise KAFKA_STORAGE_ERROR if there is too little space for a batch of `size` bytes that is not essential.
+
+        In an internal topic, the bytes count as written.
+        """
 
     def append(
         self,

@@ -386,9 +386,12 @@ class PartitionLog:
         return append_result((base_offset, last_offset, log_append_time, offsets.log_start_offset, False))
 
     def check_room(self, size: int) -> None:
-        """Raise KAFKA_STORAGE_ERROR if there is too little space for a client's batch of `size` bytes."""
-        if self._disk_space is not None and not self.config.internal:
-            self._disk_space.check(size)
+        """Raise KAFKA_STORAGE_ERROR if there is too little space for a batch of `size` bytes that is not essential."""
+        if self._disk_space is not None:
+            if self.config.internal:
+                self._disk_space.require_internally(size)
+            else:
+                self._disk_space.check(size)
 
     def _append_many(
         self,

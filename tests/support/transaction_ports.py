@@ -117,6 +117,8 @@ class SimulatedStateLog:
     def existing(self) -> list[int]:
         return sorted({partition for partition, _ in self.records})
 
+    def check_room(self, partition: int, size: int) -> None: ...
+
     def largest_batch(self) -> int:
         return 1 << 40
 

@@ -32,6 +32,9 @@ from .metadata import TransactionMetadata
 from .state import NO_PRODUCER_EPOCH, TransactionState, TransactionVersion
 from .transaction_log import SortedSets, decode_key, decode_value, encode_key, encode_value, is_large
 
+_RECORD_OVERHEAD = 100
+"""The most bytes that a record takes in the log beside its key and its value, with its batch."""
+
 _DECODED_AT_ONCE = 100
 """How many values are decoded before the event loop runs other tasks."""
 
@@ -338,10 +341,12 @@ class TransactionStateManager:
         records = [(key, encode_value(value, level, sets)) for value in values]
         try:
             state = values[-1].state
-            # An abort without a transaction may not use the last of the disk's reserve, because a client can repeat it.
-            # Only with very many partitions of a session, it may need a record of any size.
-            is_ongoing = entry.metadata.state is TransactionState.ONGOING
-            ends = state.is_complete or (state.is_prepare and (is_ongoing or is_large(values[-1])))
+            ends = state.is_prepare or state.is_complete
+            if state.is_prepare and entry.metadata.state is not TransactionState.ONGOING:
+                # An abort without a transaction may have any size, because a session may have very many partitions. But
+                # it may not use the last of the disk's reserve, because a client can repeat it.
+                size = sum(len(key) + len(value) + _RECORD_OVERHEAD for key, value in records)
+                self._state_log.check_room(entry.partition, size)
             now_ms = self._clock.now_ms()
             result = self._state_log.append(entry.partition, records, timestamp_ms=now_ms, essential=ends)
         except KafkaError as error:

@@ -78,10 +78,18 @@ async def test_offset_commits_leave_room_for_decisions_and_markers(broker: Broke
     assert log.log_end_offset == 2
 
 
-async def test_aborts_without_a_transaction_leave_room_for_decisions(broker: BrokerNode, fs: FaultyFileSystem) -> None:
+@pytest.mark.parametrize("session", [0, 600])
+async def test_aborts_without_a_transaction_leave_room_for_decisions(
+    broker: BrokerNode, fs: FaultyFileSystem, session: int
+) -> None:
     transactions = broker.transaction_coordinator
     who = await open_transaction(broker, "id")
     other = await transactions.init_producer_id("other", 60_000)
+    if session:
+        partitions = [("other", index) for index in range(session)]
+        await broker.metadata.create_topic("other", session, {})
+        await transactions.registration.add_partitions("other", *other, partitions, TV2, session=True)
+        other = await transactions.end_txn("other", *other, True, TV2, written=frozenset(), keeps_session=True)
 
     async def abort_nothing(times: int) -> None:
         nonlocal other
