@@ -805,6 +805,7 @@ class LogManager:
                 remove_content(self._fs, path)
                 if not self._left_keys.isdisjoint(self._written_recovery_points):
                     self._write_recovery_points()
+                self._left_keys = set()  # from now on, their names belong to new partitions
                 remove_tree(self._fs, path)
             except OSError as error:
                 failed.append(path)

@@ -1012,6 +1012,53 @@ async def test_a_stop_and_a_start_do_not_wait_for_the_files_of_many_deleted_part
     await manager.stop()
 
 
+async def test_left_directories_need_one_write_of_the_checkpoint_although_their_topic_exists_again(
+    fs: FaultyFileSystem,
+) -> None:
+    """It was written anew for each directory, as soon as it contained a new partition with a deleted one's name."""
+    manager = new_manager(fs)
+    await manager.start()
+    for partition in range(5):
+        manager.create("t", partition, CONFIG).append(batch("a"))
+    await settle(manager)
+    manager._checkpoint()
+    await settle(manager)
+    fs.before = all_of(
+        failing("open", "recovery-point-offset-checkpoint", errno.EIO, times=1000),
+        failing("unlink", "-delete/", errno.EIO, times=1000),
+    )
+    await manager.delete([("t", partition) for partition in range(5)])
+    await settle(manager)
+    manager.abandon()
+    fs.kill()
+    reached, go_on = threading.Event(), threading.Event()
+    writes = 0
+
+    def note(operation: str, path: str) -> None:
+        nonlocal writes
+        if operation == "unlink" and "-delete" in path:
+            reached.set()
+            go_on.wait(10)
+        writes += operation == "open" and "recovery-point-offset-checkpoint" in path
+
+    fs.before = note
+    manager = new_manager(fs)
+    await manager.start()
+    assert manager.lost == {}
+    await asyncio.to_thread(reached.wait, 10)
+    log = manager.create("t", 0, CONFIG)
+    log.append(batch("b"))
+    await asyncio.shield(log.flushed(1) or asyncio.sleep(0))
+    manager._note_synced([("t", 0)])
+    manager._write_recovery_points()
+    before = writes
+    go_on.set()
+    await settle(manager)
+    assert deleted_directories(fs) == []
+    assert writes - before <= 1
+    await manager.stop()
+
+
 async def test_a_partition_directory_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
     manager = real_manager(data)
