@@ -166,9 +166,9 @@ class RecordPlacement:
         partition is not known, ask the cluster once whether it was added meanwhile.
 
         Raises UnknownTopicError or KafkaTimeoutError if the metadata does not arrive in time, and KafkaTimeoutError if
-        no memory becomes free in time. Raises UnknownPartitionError if the topic has no such partition, and
-        IllegalStateError if the record's transaction ends meanwhile, so that the
-        record does not go into the next transaction.
+        no memory becomes free in time. Raises UnknownPartitionError if the topic has no such partition. Raises
+        IllegalStateError if the record's transaction ends meanwhile, so that the record does not go into the next
+        transaction.
         """
         manager = self.transactions.manager if self.transactions is not None else None
         transaction = manager.current if manager is not None else None
@@ -187,31 +187,36 @@ class RecordPlacement:
 
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._max_block_s
-        # The look-up task bounds its own time, and its error names the cause. During a look-up, an idle topic may be
-        # forgotten and added again.
-        while not (queues := self._accumulator.topic(topic)).queues or queues.unplaced is not None:
-            try:
-                unknown = await outcome_of(self._learn(topic))
-            except SharedTaskCancelledError:  # by another transaction, by other code, or by closing the producer
-                if not self.open:
-                    raise
-                check()
-                if loop.time() >= deadline:
-                    raise KafkaTimeoutError(
-                        ErrorCode.REQUEST_TIMED_OUT,
-                        f"topic {topic!r} is still unknown after max.block.ms = {self._config.max_block_ms}",
-                    ) from None
-                continue
-            if unknown is not None:
-                if manager is not None and manager.current is transaction and manager.state is State.IN_TRANSACTION:
-                    self._failed(unknown)  # a commit does not wait for a record that was not handed over
-                raise copy_of(unknown) from unknown
+
+        async def know_topic() -> None:
+            # The look-up task bounds its own time, and its error names the cause. During a look-up, an idle topic may
+            # be forgotten and added again.
+            while not (queues := self._accumulator.topic(topic)).queues or queues.unplaced is not None:
+                try:
+                    unknown = await outcome_of(self._learn(topic))
+                except SharedTaskCancelledError:  # by another transaction, by other code, or by closing the producer
+                    if not self.open:
+                        raise
+                    check()
+                    if loop.time() >= deadline:
+                        raise KafkaTimeoutError(
+                            ErrorCode.REQUEST_TIMED_OUT,
+                            f"topic {topic!r} is still unknown after max.block.ms = {self._config.max_block_ms}",
+                        ) from None
+                    continue
+                if unknown is not None:
+                    if manager is not None and manager.current is transaction and manager.state is State.IN_TRANSACTION:
+                        self._failed(unknown)  # a commit does not wait for a record that was not handed over
+                    raise copy_of(unknown) from unknown
+
+        await know_topic()
         try:
             delivery = add()
         except UnknownPartitionError:
             with contextlib.suppress(RetriableError, TimeoutError):  # then the known metadata decides
                 async with asyncio.timeout_at(deadline):
                     await self._cluster.refresh([topic])  # partitions may have been added
+            await know_topic()  # the refresh may have forgotten an idle topic
             delivery = add()
         if delivery is not None:
             return delivery

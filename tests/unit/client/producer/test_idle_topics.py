@@ -18,17 +18,28 @@ IDLE_S = 5.0
 
 
 class SlowCluster:
-    """A cluster whose topics are known when `learned` has a result. A topic is looked up a few times at most."""
+    """A cluster whose topics are known when `learned` has a result. A topic is looked up a few times at most.
+
+    Each topic has `partitions` partitions. `on_refresh` is called with the result of a refresh.
+    """
 
     def __init__(self) -> None:
         self.learned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.look_ups = 0
+        self.partitions = 1
+        self.on_refresh: Callable[[ClusterMetadata], None]
 
     async def topic(self, name: str, timeout_s: float) -> TopicMetadata:
         self.look_ups += 1
         assert self.look_ups < 10, "the topic is looked up again and again"
         await self.learned
-        return known_topic(name, 1)
+        return known_topic(name, self.partitions)
+
+    def request_refresh(self) -> None:
+        pass
+
+    async def refresh(self, topics: Iterable[str]) -> None:
+        self.on_refresh(ClusterMetadata(topics={name: known_topic(name, self.partitions) for name in topics}))
 
     def untrack(self, topics: Iterable[str]) -> None:
         pass
@@ -49,13 +60,14 @@ class Records:
         self.accumulator = RecordAccumulator(config, asyncio.get_running_loop().time, lambda: None)
         self.placement = RecordPlacement(config, cluster, self.accumulator, lambda: None)
         self.placement.open = True
+        self.cluster.on_refresh = self.placement.on_metadata
 
     def send(self, topic: str, value: bytes) -> Delivery:
         arguments = (topic, value, None, None, None, ())
         return self.placement.append(*arguments) or self.placement.hold(*arguments)
 
-    def enqueue(self, topic: str, value: bytes) -> asyncio.Task[Delivery]:
-        return asyncio.create_task(self.placement.append_waiting(topic, value, None, None, None, ()))
+    def enqueue(self, topic: str, value: bytes, partition: int | None = None) -> asyncio.Task[Delivery]:
+        return asyncio.create_task(self.placement.append_waiting(topic, value, None, partition, None, ()))
 
     async def become_idle(self) -> None:
         """Let all topics be idle for long enough, and bring a snapshot that says nothing about them."""
@@ -115,6 +127,20 @@ def test_a_record_that_has_waited_for_memory_is_appended() -> None:
         records.accumulator.release(next(iter(records.accumulator.incomplete)))
         await enqueued
         assert records.appended("t") == 1
+
+    run(test)
+
+
+def test_a_record_whose_topic_is_forgotten_by_the_question_for_its_partition_is_appended() -> None:
+    async def test(records: Records) -> None:
+        records.cluster.learned.set_result(None)
+        await records.enqueue("t", b"1")
+        records.deliver("t")
+        await asyncio.sleep(IDLE_S + 1)
+        records.cluster.partitions = 3
+        await records.enqueue("t", b"2", partition=2)
+        assert [batch.partition for batch in records.accumulator.incomplete] == [2]
+        assert records.cluster.look_ups == 2, "the topic was forgotten"
 
     run(test)
 
