@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Generic, Self
 
+from ..cancellation import is_cancellation
 from ..errors import CommitUnknownError, IllegalStateError
 from ..producer import Delivery, DeliveryCallback, Producer, Transaction
 from ..serialization.protocols import SentK, SentV
@@ -199,7 +200,7 @@ class PooledProducer(Generic[SentK, SentV]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, asyncio.CancelledError):
+        if is_cancellation(error):
             self.give_back()
         else:
             await self.close()

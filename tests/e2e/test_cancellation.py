@@ -173,6 +173,22 @@ async def test_a_producer_of_a_pool_is_lent_again_when_the_broker_is_back(broker
             assert (await anext(reader)).value == b"after"
 
 
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, KeyboardInterrupt])
+async def test_leaving_the_block_of_a_pools_producer(broker: Gone, kind: type[BaseException]) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        pool = await stack.enter_async_context(pool_of(broker))
+        with pytest.raises(kind):
+            async with asyncio.timeout(None) as bound, pool.producer() as producer, producer.transaction() as txn:
+                await txn.send("t", b"before")
+                broker.leave()
+                bound.reschedule(asyncio.get_running_loop().time() + PATIENCE_S)
+                raise kind
+        assert pool.status.in_use == 1, "its producer is still being settled"
+        stack.pop_all()
+        async with asyncio.timeout(PATIENCE_S):
+            await pool.close(timeout_s=0.1)
+
+
 async def test_leaving_a_pool(broker: Gone) -> None:
     async def work() -> None:
         async with pool_of(broker) as pool, pool.transaction() as txn:
