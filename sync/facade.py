@@ -58,9 +58,21 @@ class Facade(Generic[C]):
         self._close(lambda: self._client.__aexit__(kind, error, trace))
 
     def _start(self, starting: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        self._background.run(starting)
         registration = Registration(self._close_at_exit, lambda: self._client.is_open, self._is_broker)
-        self._background.opened(self, registration)
+        is_started = False
+
+        async def start() -> None:
+            nonlocal is_started
+            await starting()
+            is_started = True
+            self._background.opened(self, registration)
+
+        try:
+            self._background.run(start)
+        except BaseException as error:  # an interrupt may arrive when the client has already started
+            if is_started:
+                self.__exit__(type(error), error, None)
+            raise
 
     async def _close_at_exit(self) -> None:
         """Close the client when the interpreter exits, if the program has left it open."""

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from oncelog import FatalError, sync
+from oncelog import FatalError, IllegalStateError, sync
 from oncelog.sync.background import BackgroundLoop
 
 LONGEST_CALL = 2_000
@@ -192,6 +192,27 @@ def test_an_interrupt_at_the_begin_of_a_transaction_leaves_no_transaction_open(a
             transaction.__exit__(None, None, None)
             assert instruction > 50, "the call was interrupted often"
             return
+    pytest.fail(f"a call needs more than {LONGEST_CALL} instructions")
+
+
+def test_an_interrupted_start_leaves_no_client_open(address: str) -> None:
+    for instruction in range(1, LONGEST_CALL):
+        client = sync.Admin(bootstrap_servers=address)
+        client._background.check_process()  # the loop exists: no interrupt is to hit while its lock is acquired
+        sys.settrace(interrupted_at(instruction))
+        try:
+            client.start()
+        except KeyboardInterrupt:
+            assert not client._client.is_open
+            continue
+        finally:
+            sys.settrace(None)
+        with pytest.raises(IllegalStateError):
+            client.start()
+        assert client._client.is_open, "the second call has closed nothing"
+        client.close()
+        assert instruction > 50, "the call was interrupted often"
+        return
     pytest.fail(f"a call needs more than {LONGEST_CALL} instructions")
 
 
