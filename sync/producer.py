@@ -84,7 +84,19 @@ class Transaction(Generic[SentK, SentV]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._background.run(lambda: self._transaction.__aexit__(kind, error, trace))
+        is_begun = False
+
+        async def end() -> None:
+            nonlocal is_begun
+            is_begun = True
+            await self._transaction.__aexit__(kind, error, trace)
+
+        try:
+            self._background.run(end)
+        except BaseException as failure:  # an interrupt may arrive before the end has begun
+            if not is_begun:
+                self._background.run(functools.partial(self._transaction.__aexit__, type(failure), failure, None))
+            raise
 
     def send(
         self,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from oncelog import FatalError, IllegalStateError, sync
+from oncelog.client.producer.transaction_state import State
 from oncelog.sync.background import BackgroundLoop
 
 LONGEST_CALL = 2_000
@@ -91,6 +92,7 @@ import asyncio
 import signal
 import sys
 import threading
+from oncelog.client.producer.transaction_state import State
 from oncelog.sync.background import BackgroundLoop
 
 background = BackgroundLoop()
@@ -190,6 +192,30 @@ def test_an_interrupt_at_the_begin_of_a_transaction_leaves_no_transaction_open(a
             finally:
                 sys.settrace(None)
             transaction.__exit__(None, None, None)
+            assert instruction > 50, "the call was interrupted often"
+            return
+    pytest.fail(f"a call needs more than {LONGEST_CALL} instructions")
+
+
+def test_an_interrupt_at_the_end_of_a_transaction_leaves_no_transaction_open(address: str) -> None:
+    with sync.Producer(bootstrap_servers=address, transactional_id="ended") as producer:
+        transactions = producer._client._transactions
+        assert transactions is not None
+        manager = transactions.manager
+        for instruction in range(1, LONGEST_CALL):
+            transaction = producer.transaction()
+            transaction.__enter__()
+            transaction.send("ended", b"1")
+            sys.settrace(interrupted_at(instruction))
+            try:
+                transaction.__exit__(None, None, None)
+            except KeyboardInterrupt:
+                assert manager.state in (State.READY, State.COMMIT_UNKNOWN)
+                if manager.state is State.COMMIT_UNKNOWN:
+                    producer.commit_transaction()
+                continue
+            finally:
+                sys.settrace(None)
             assert instruction > 50, "the call was interrupted often"
             return
     pytest.fail(f"a call needs more than {LONGEST_CALL} instructions")
