@@ -55,7 +55,12 @@ class Facade(Generic[C]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close(lambda: self._client.__aexit__(kind, error, trace))
+        try:
+            self._close(lambda: self._client.__aexit__(kind, error, trace))
+        except BaseException as failure:  # an interrupt may arrive before the client has begun to close
+            if self._client.is_open:
+                self._close(functools.partial(self._client.__aexit__, type(failure), failure, None))
+            raise
 
     def _start(self, starting: Callable[[], Coroutine[Any, Any, object]]) -> None:
         registration = Registration(self._close_at_exit, lambda: self._client.is_open, self._is_broker)

@@ -242,6 +242,23 @@ def test_an_interrupted_start_leaves_no_client_open(address: str) -> None:
     pytest.fail(f"a call needs more than {LONGEST_CALL} instructions")
 
 
+def test_an_interrupt_at_the_end_of_a_clients_block_leaves_no_client_open(address: str) -> None:
+    for instruction in range(1, LONGEST_CALL):
+        client = sync.Admin(bootstrap_servers=address)
+        client.start()
+        sys.settrace(interrupted_at(instruction))
+        try:
+            client.__exit__(None, None, None)
+        except KeyboardInterrupt:
+            assert not client._client.is_open
+            continue
+        finally:
+            sys.settrace(None)
+        assert instruction > 50, "the call was interrupted often"
+        return
+    pytest.fail(f"a call needs more than {LONGEST_CALL} instructions")
+
+
 def test_a_call_that_waits_when_the_loop_ends_fails() -> None:
     background = BackgroundLoop()
     begun = threading.Event()
