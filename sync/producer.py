@@ -209,9 +209,9 @@ class Producer(Facade[AsyncProducer[SentK, SentV]], Generic[SentK, SentV]):
         including SystemExit.
 
         Raises KafkaTimeoutError if the buffer stays full, or the topic's metadata stays unknown, for max.block.ms.
-        Raises RecordTooLargeError if the record is too large. Raises IllegalStateError if the producer is transactional
-        and no transaction is open. Raises SerializationError if a serializer fails or, without a serializer, TypeError
-        for values that are not bytes.
+        Raises UnknownPartitionError if the topic does not have the partition, and RecordTooLargeError if the record is
+        too large. Raises IllegalStateError if the producer is transactional and no transaction is open. Raises
+        SerializationError if a serializer fails or, without a serializer, TypeError for values that are not bytes.
         """
         handing_over = functools.partial(
             self._client.enqueue,

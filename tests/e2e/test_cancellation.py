@@ -177,12 +177,16 @@ async def test_a_producer_of_a_pool_is_lent_again_when_the_broker_is_back(broker
 async def test_leaving_the_block_of_a_pools_producer(broker: Gone, kind: type[BaseException]) -> None:
     async with contextlib.AsyncExitStack() as stack:
         pool = await stack.enter_async_context(pool_of(broker))
-        with pytest.raises(kind):
+
+        async def work() -> None:
             async with asyncio.timeout(None) as bound, pool.producer() as producer, producer.transaction() as txn:
                 await txn.send("t", b"before")
                 broker.leave()
                 bound.reschedule(asyncio.get_running_loop().time() + PATIENCE_S)
                 raise kind
+
+        with pytest.raises(kind):
+            await work()
         assert pool.status.in_use == 1, "its producer is still being settled"
         stack.pop_all()
         async with asyncio.timeout(PATIENCE_S):
