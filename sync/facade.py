@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
+from ..protocol.errors import KafkaError
 from .background import BackgroundLoop, Registration, background_loop
 
 P = ParamSpec("P")
@@ -57,6 +58,8 @@ class Facade(Generic[C]):
     ) -> None:
         try:
             self._close(lambda: self._client.__aexit__(kind, error, trace))
+        except KafkaError:
+            raise
         except BaseException as failure:  # an interrupt may arrive before the client has begun to close
             if self._client.is_open:
                 self._close(functools.partial(self._client.__aexit__, type(failure), failure, None))

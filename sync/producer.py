@@ -18,6 +18,7 @@ from ..client.producer import Transaction as AsyncTransaction
 from ..client.serialization.protocols import SentK, SentV, SerializerLike
 from ..client.validation import duration_of
 from ..client.values import ConsumerAssignment, ConsumerGroupMetadata, HeadersLike, Offsets, RecordMetadata
+from ..protocol.errors import KafkaError
 from .background import BackgroundLoop
 from .facade import Facade, blocking
 
@@ -93,6 +94,8 @@ class Transaction(Generic[SentK, SentV]):
 
         try:
             self._background.run(end)
+        except KafkaError:
+            raise
         except BaseException as failure:  # an interrupt may arrive before the end has begun
             if not is_begun:
                 self._background.run(functools.partial(self._transaction.__aexit__, type(failure), failure, None))
