@@ -18,6 +18,7 @@ from typing import Any
 import oncelog
 import pytest
 from oncelog import AbortableError, IllegalStateError, KafkaError, RebalanceListener, TopicPartition, sync
+from oncelog.client.consumer import membership
 from oncelog.sync import Admin, Broker, Consumer, Producer, background
 from support.broker import BrokerProcess
 
@@ -513,7 +514,10 @@ def interrupted_without_a_broker(kind: str, broker: BrokerProcess) -> float:
 
 @pytest.mark.oncelog_only(reason="stops the process of a broker of its own")
 @pytest.mark.parametrize("kind", ["producer", "transaction", "consumer"])
-def test_an_interrupt_ends_a_block_although_the_broker_does_not_respond(tmp_path: Path, kind: str) -> None:
+def test_an_interrupt_ends_a_block_although_the_broker_does_not_respond(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(membership, "JOIN_GRACE_S", 20.0)
     with BrokerProcess(tmp_path) as broker:
         try:
             raised = interrupted_without_a_broker(kind, broker)
