@@ -245,9 +245,11 @@ class Files:
                 continue
             was_gz, is_gz = file.compressed, is_compressed(now.path)
             file.path, file.name, file.gone = now.path, now.name, False
-            if file.entry is not None and was_gz != is_gz and (is_gz or file.stamp != now.stamp):
-                # The lines were those of compressed data, or this is another file with the inode of a gz file.
-                self._forget_content(file, file.entry)
+            if file.entry is not None and was_gz != is_gz:
+                # It may be another file with the inode, or the lines that were read may be those of compressed data.
+                is_same = file.stamp == now.stamp and (not is_gz or self._is_intact(file, file.entry))
+                if not is_same:
+                    self._forget_content(file, file.entry)
             if file.unreadable and file.handle is not None:
                 self._reopen(file)
             if file.incomplete is not None and file.incomplete.stamp == now.stamp:
@@ -477,6 +479,9 @@ class Files:
                 may_be_copy = compared or any(is_copy_name(file.name, name, was_read=was_read) for name in names)
                 if may_be_copy and self._may_be_copy(file, entry, opened):
                     return None
+                is_same_log = was_read and base == base_name(entry.file)
+                if is_same_log and self._is_inaccessible(owner) and entry.is_before(opened):
+                    return None
             elif self._is_unread(entry) and is_copy_name(file.name, entry.file, was_read=True):
                 return None
             elif entry.rewritten is not file and (compared or base == base_name(entry.file)):
@@ -488,6 +493,10 @@ class Files:
                     if end.position < entry.position:  # all of its lines have been read from the original
                         return end
         return Entry({})
+
+    def _is_inaccessible(self, file: File) -> bool:
+        """Return whether a file cannot be accessed now, so that it may be another one, which has got its inode."""
+        return file.stamp == _NEVER or path_text(file.path) in self._unread
 
     def _is_unread(self, entry: Entry) -> bool:
         """Return whether the file of an entry has not been recognised since the task started, as it cannot be read."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from oncelog.connect import ConnectError, RetriableError, SourceRecord
+from oncelog.connect.connectors.directory import scanning
 from oncelog.connect.connectors.directory.connector import DirectorySourceConnector
 from oncelog.connect.connectors.directory.files import Files
 from oncelog.connect.connectors.directory.lines import LineFile
@@ -942,6 +943,31 @@ async def test_a_file_of_another_log_with_the_inode_of_a_compressed_file_does_no
         assert await polled(task, 1, more=10) == ["new"]
 
 
+@pytest.mark.parametrize("function", ["open", "stat"])
+async def test_a_gz_file_waits_while_the_file_with_the_inode_of_its_original_cannot_be_accessed(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    path, other, reused = logs / "app.log.1", logs / "other.log", dict[int, int]()
+    path.write_text("1\n2\n")
+    other.write_text("a\n")
+    os.link(path, logs.parent / "kept")  # so that its real inode is not reused
+    first = path.stat().st_ino
+    one_inode(monkeypatch, lambda inode: reused.get(inode, inode))
+    owner, name = (LineFile, "__init__") if function == "open" else (vars(scanning)["os"], "stat")
+    failing = denying(monkeypatch, owner, name, errno.EACCES)
+    async with await source(logs, max_open_files="1").task() as task:
+        assert sorted(await polled(task, 3)) == ["1", "2", "a"]
+        append(other, "b\n")
+        assert await polled(task, 1) == ["b"]
+        compress(path, logs / "app.log.2.gz")
+        path.write_text("3\n")
+        reused[path.stat().st_ino] = first
+        failing.add(str(path))
+        assert await polled(task, 0, more=10) == []
+        failing.clear()
+        assert await polled(task, 1, more=10) == ["3"]
+
+
 async def test_a_gz_file_with_the_inode_of_a_file_of_which_only_the_header_was_read_is_not_read_again(
     logs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1476,6 +1502,17 @@ async def test_a_file_that_is_renamed_to_gz_once_it_is_complete_is_decompressed(
         await polled(task, 1)  # the compressed data, because the name does not end with .gz
         path.rename(logs / "app.log.1.gz")
         assert await polled(task, 1000) == wanted
+
+
+async def test_a_gz_file_that_gets_another_name_for_a_while_is_not_read_again(logs: Path) -> None:
+    path, renamed_to = logs / "app.log.1.gz", logs / "app.log.1.gz.tmp"
+    path.write_bytes(GZ)
+    async with await source(logs).task() as task:
+        assert await polled(task, 2) == ["a", "b"]
+        path.rename(renamed_to)
+        assert await polled(task, 0, more=10) == []
+        renamed_to.rename(path)
+        assert await polled(task, 0, more=10) == []
 
 
 @pytest.mark.parametrize("damage", [b"x" * 30, gzip.compress(b"1\n2\n")[:10] + b"\xff" * 20], ids=["no gz", "data"])
