@@ -480,7 +480,7 @@ class Files:
                 if may_be_copy and self._may_be_copy(file, entry, opened):
                     return None
                 is_same_log = was_read and base == base_name(entry.file)
-                if is_same_log and self._is_inaccessible(owner) and entry.is_before(opened):
+                if is_same_log and self._is_inaccessible(owner) and entry.is_before(opened) and _waits(file):
                     return None
             elif self._is_unread(entry) and is_copy_name(file.name, entry.file, was_read=True):
                 return None

@@ -968,6 +968,26 @@ async def test_a_gz_file_waits_while_the_file_with_the_inode_of_its_original_can
         assert await polled(task, 1, more=10) == ["3"]
 
 
+async def test_a_file_that_cannot_be_read_delays_a_new_file_of_its_log_for_a_limited_time(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    path, other, denied = logs / "app.csv-1", logs / "other", denying(monkeypatch, LineFile, "__init__", errno.EACCES)
+    path.write_text("header\n")
+    other.write_text("a\n")
+    async with await source(logs, max_open_files="1").task() as task:
+        assert sorted(await polled(task, 2)) == ["a", "header"]
+        append(other, "b\n")
+        assert await polled(task, 1) == ["b"]  # which closes the first file
+        denied.add(str(path))
+        append(path, "1\n")
+        (logs / "app.csv-2").write_text("header\n2\n")
+        assert await polled(task, 0, more=10) == []
+        clock[0] += 301
+        assert await polled(task, 2, more=10) == ["header", "2"]
+        denied.clear()
+        assert await polled(task, 1, more=10) == ["1"]
+
+
 async def test_a_gz_file_with_the_inode_of_a_file_of_which_only_the_header_was_read_is_not_read_again(
     logs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
