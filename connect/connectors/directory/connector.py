@@ -51,7 +51,7 @@ class DirectorySourceConnector(SourceConnector):
                 value for name, value in offset.items() if name != "file" and (name, value) != ("content_crc", None)
             ]
             if not isinstance(offset["file"], str) or not all(type(value) is int and value >= 0 for value in numbers):
-                raise ConnectError("file must be a name, and the other values of an offset must be integers from 0")
+                raise ConnectError("file must be a name, and the other values of an offset must be integers >= 0")
             if offset["line"] > offset["position"]:
                 raise ConnectError("line, the length of the last line, must not be greater than position")
         return True

@@ -140,7 +140,7 @@ class Copy(NamedTuple):
     """The size of the original."""
 
     def is_doubtful(self, owner: File) -> bool:
-        """Return whether the entry's file may be another one now, which has got the inode of the original."""
+        """Return whether `owner`, the file that has the entry, may be a new file with the inode of the original."""
         return owner.name != self.name or owner.stamp[0] < self.size
 
 
@@ -227,7 +227,7 @@ class Files:
         self._unlisted: set[str] = set()
         """The paths that could not be accessed during the last listing."""
         self._unread: set[str] = set()
-        """The paths of these, and of the files that have no entry because they could not be read, as text."""
+        """The paths in `_unlisted`, and those of files that could not be read and so have no entry; as `path_text`."""
 
     def update(self, listing: Listing) -> list[File]:
         """Process the current listing of the directory. Return the files that may have new lines, the oldest first.
@@ -246,7 +246,7 @@ class Files:
             was_gz, is_gz = file.compressed, is_compressed(now.path)
             file.path, file.name, file.gone = now.path, now.name, False
             if file.entry is not None and was_gz != is_gz:
-                # It may be another file with the inode, or the lines that were read may be those of compressed data.
+                # It may be a new file with the same inode, or its compressed data may have been read as lines.
                 is_same = file.stamp == now.stamp and (not is_gz or self._is_intact(file, file.entry))
                 if not is_same:
                     self._forget_content(file, file.entry)
@@ -257,7 +257,7 @@ class Files:
             if file.entry is not None:
                 file.more |= file.stamp != now.stamp
                 intact = file.stamp == now.stamp or self._is_intact(file, file.entry)
-                if intact:  # otherwise, it may be another file, which has got the inode of a deleted one
+                if intact:  # otherwise, it may be a new file with the inode of a deleted one
                     file.stamp, file.entry.file = now.stamp, now.name
                 elif intact is False:
                     _warn_rewritten(file)
@@ -327,10 +327,10 @@ class Files:
             log.warning("%s is cut off, and no longer grows: a gz file is read once it is complete. %s", name, remedy)
 
     def _vanished(self, file: File) -> None:
-        """Let a file that is gone be read to its end if it is open; otherwise, stop tracking it.
+        """If a file that is gone is open, let it be read to its end; otherwise, stop tracking it.
 
-        It stays open until the next listing, because a listing may miss a file that is being renamed. While it is open,
-        no other file gets its inode.
+        An open file stays open at least until the next listing, because a listing may miss a file that is being
+        renamed. While it is open, no other file gets its inode.
         """
         ended = file.gone and not file.more and not file.unreadable
         file.gone = file.more = True
@@ -474,7 +474,7 @@ class Files:
                 if compared or (base == base_name(entry.file) and entry.is_before(opened)):
                     return None
             elif owner is not None:
-                # The owner may be another file, which has got the inode of the original, and cannot be examined yet.
+                # The owner may be a new file with the inode of the original, if it cannot be examined yet.
                 names, was_read = {owner.name, entry.file}, entry.position > 0
                 may_be_copy = compared or any(is_copy_name(file.name, name, was_read=was_read) for name in names)
                 if may_be_copy and self._may_be_copy(file, entry, opened):
@@ -495,11 +495,11 @@ class Files:
         return Entry({})
 
     def _is_inaccessible(self, file: File) -> bool:
-        """Return whether a file cannot be accessed now, so that it may be another one, which has got its inode."""
+        """Return whether a file cannot be accessed now. Then it may be a new file with the inode of a deleted one."""
         return file.stamp == _NEVER or path_text(file.path) in self._unread
 
     def _is_unread(self, entry: Entry) -> bool:
-        """Return whether the file of an entry has not been recognised since the task started, as it cannot be read."""
+        """Return whether an entry's file has not been recognised since the task started because it cannot be read."""
         path = os.path.join(path_text(self._directory), entry.file)
         return entry.rewritten is None and path in self._unread
 
@@ -631,7 +631,7 @@ def _newest(entries: list[Entry], file: File, opened: LineFile) -> Entry | None:
     these lines, the last line is enough.
     """
     for entry in reversed(entries):
-        if is_compressed(entry.file) != file.compressed:  # a gz file that has got the inode of a deleted file
+        if is_compressed(entry.file) != file.compressed:  # a new file with the inode of a deleted one
             continue
         is_same_name = entry.file == file.name or entry.content_crc is None
         if entry.is_before(opened) if is_same_name else entry.is_copied_to(opened):

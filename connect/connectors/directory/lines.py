@@ -37,7 +37,7 @@ class UnreadableFileError(FileNotReadyError):
     def __init__(self, file: LineFile, error: OSError) -> None:
         super().__init__(file, error.strerror or str(error))
         self.is_stale = error.errno == errno.ESTALE
-        """Whether the server of a network file system does not have the file any more."""
+        """Whether the file no longer exists on the server of a network file system (ESTALE)."""
 
 
 class IncompleteFileError(FileNotReadyError):
@@ -96,7 +96,7 @@ class LineFile:
         complete gz file needs no line end. Raises FileNotReadyError, and ConnectError if the first line is too long.
         """
         if not self.compressed and (stamp := self.stamp()) != self._stamp:
-            # The data after the position may have been cut off and replaced since it was read.
+            # The data that was read ahead may have been cut off and replaced since.
             self._stamp, self._at = stamp, -1
         self._seek(position)
         lines: list[bytes] = []

@@ -101,7 +101,7 @@ class DirectorySourceTask(SourceTask):
         try:
             stamp = opened.stamp()
             lines = opened.lines(entry.position, self._batch_size)
-            # After the read, so that a truncation during the read is noticed, and data that was replaced meanwhile.
+            # This check follows the read, so that it notices data that was cut off or replaced during the read.
             intact = opened.stamp() == file.stamp or (
                 entry.is_before(opened) and opened.still_has(entry.position, lines)
             )
