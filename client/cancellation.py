@@ -3,7 +3,8 @@
 `asyncio.timeout` and `TaskGroup` cancel a task once. They do not cancel it again while the client's `__aexit__` awaits.
 So `__aexit__` must bound its own waits; otherwise a broker that does not respond would hold up the caller.
 
-A program with blocking clients has no task that Ctrl-C could cancel, so KeyboardInterrupt bounds the waits, too.
+In a program with blocking clients, Ctrl-C cancels no task, but raises KeyboardInterrupt. So this exception bounds
+the same waits.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def is_cancelling() -> bool:
 
 
 def is_cancellation(error: BaseException | None) -> bool:
-    """Return whether `error`, which ends a block, asks the program to stop waiting."""
+    """Return whether the error that ended a block is a cancellation or a KeyboardInterrupt."""
     return isinstance(error, asyncio.CancelledError | KeyboardInterrupt)
 
 

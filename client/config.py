@@ -278,10 +278,10 @@ class ClientConfig(ClientTable):
     cancel_grace_ms: int = long(
         1_500,
         at_least(0),
-        doc="Maximum time that a call which was cancelled, for example by asyncio.timeout, or a block that Ctrl-C ends"
-        " still waits for the broker to acknowledge records, to commit or abort a transaction or to remove a group's"
-        " member. Unfinished work continues in the background or is left to the broker's timeouts. Not a setting of"
-        " Kafka's Java client.",
+        doc="Maximum time to wait for the broker after a call was cancelled, for example by asyncio.timeout, or after"
+        " Ctrl-C has ended a block. In this time, the broker can acknowledge records, commit or abort a transaction, or"
+        " remove a group's member. Unfinished work continues in the background or is left to the broker's timeouts."
+        " Not a setting of Kafka's Java client.",
     )
     receive_message_max_bytes: int = long(
         256 * 1024 * 1024,

@@ -15,10 +15,10 @@ class ClientKeywords(TypedDict, total=False):
     bootstrap_servers: str | Iterable[str]
     """Addresses host:port of one or more brokers, from which the client learns the others. Kafka has no default."""
     cancel_grace_ms: int
-    """Maximum time that a call which was cancelled, for example by asyncio.timeout, or a block that Ctrl-C ends
-    still waits for the broker to acknowledge records, to commit or abort a transaction or to remove a group's
-    member. Unfinished work continues in the background or is left to the broker's timeouts. Not a setting of
-    Kafka's Java client.
+    """Maximum time to wait for the broker after a call was cancelled, for example by asyncio.timeout, or after
+    Ctrl-C has ended a block. In this time, the broker can acknowledge records, commit or abort a transaction, or
+    remove a group's member. Unfinished work continues in the background or is left to the broker's timeouts. Not a
+    setting of Kafka's Java client.
     """
     client_dns_lookup: Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]
     """Accepted for compatibility and ignored: the client tries all addresses of a host name, one after the other."""

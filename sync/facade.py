@@ -77,7 +77,7 @@ class Facade(Generic[C]):
 
         try:
             self._background.run(start)
-        except BaseException as error:  # an interrupt may arrive when the client has already started
+        except BaseException as error:  # an interrupt may arrive just after the client has started
             if is_started:
                 self.__exit__(type(error), error, None)
             raise

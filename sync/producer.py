@@ -96,7 +96,7 @@ class Transaction(Generic[SentK, SentV]):
             self._background.run(end)
         except KafkaError:
             raise
-        except BaseException as failure:  # an interrupt may arrive before the end has begun
+        except BaseException as failure:  # an interrupt may arrive before `end` has begun
             if not is_begun:
                 self._background.run(functools.partial(self._transaction.__aexit__, type(failure), failure, None))
             raise

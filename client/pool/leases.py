@@ -216,7 +216,7 @@ class GroupLeases:
         sizes = {holding.size for holding in holdings.values()}
         if len(sizes) > 1:
             log.warning(
-                "group %s: its pools have different sizes %s. The largest size counts: set the same for all of them",
+                "group %s: its pools have different sizes %s. The largest size applies: give all of them the same size",
                 self._config.group_id,
                 sorted(sizes),
             )

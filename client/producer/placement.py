@@ -162,8 +162,9 @@ class RecordPlacement:
         timestamp_ms: int | None,
         headers: HeadersLike,
     ) -> Delivery:
-        """Add a record, waiting for the topic's metadata and for memory, for max.block.ms at most. If the record's
-        partition is not known, ask the cluster once whether it was added meanwhile.
+        """Add a record, waiting for the topic's metadata and for memory, for max.block.ms at most.
+
+        If the client does not know the record's partition, refresh the metadata once, because the partition may be new.
 
         Raises UnknownTopicError or KafkaTimeoutError if the metadata does not arrive in time, and KafkaTimeoutError if
         no memory becomes free in time. Raises UnknownPartitionError if the topic has no such partition. Raises

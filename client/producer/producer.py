@@ -216,10 +216,10 @@ class Producer(Generic[SentK, SentV]):
         `flush` does not raise a failure that the callback has received.
 
         Raises BufferFullError if the buffer is full, and RecordTooLargeError if the record is too large. Raises
-        UnknownPartitionError for a partition that the client does not know; `enqueue` asks the cluster first, because
-        the partition may be new. Raises IllegalStateError if the producer is transactional and no transaction is open.
-        Raises SerializationError if a serializer fails or, without a serializer, TypeError for values that are not
-        bytes. Raises TypeError for a coroutine function as callback.
+        UnknownPartitionError for a partition that the client does not know. As the partition may be new, `enqueue`
+        refreshes the metadata first. Raises IllegalStateError if the producer is transactional and no transaction is
+        open. Raises SerializationError if a serializer fails or, without a serializer, TypeError for values that are
+        not bytes. Raises TypeError for a coroutine function as callback.
         """
         if not self._open:
             self._check_open()
