@@ -768,8 +768,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     group_id_max_bytes: int = integer(
         1000,
         between(1, 32767),
-        doc="The maximum length of a new group id in bytes, because every id is kept in memory and in the log until the"
-        " group expires. A longer one is refused with INVALID_GROUP_ID. Kafka allows 32767 bytes.",
+        doc="The maximum length of a new group id in bytes. A longer id is refused with INVALID_GROUP_ID, because it"
+        " would stay in memory and in the log until the group expires. Kafka allows 32767 bytes.",
     )
     group_max_groups: int = integer(
         200000,

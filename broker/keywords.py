@@ -475,8 +475,8 @@ class BrokerKeywords(TypedDict, total=False):
     (`response.max.rows`).
     """
     group_id_max_bytes: int
-    """The maximum length of a new group id in bytes, because every id is kept in memory and in the log until the
-    group expires. A longer one is refused with INVALID_GROUP_ID. Kafka allows 32767 bytes.
+    """The maximum length of a new group id in bytes. A longer id is refused with INVALID_GROUP_ID, because it would
+    stay in memory and in the log until the group expires. Kafka allows 32767 bytes.
     """
     group_max_groups: int
     """The maximum number of groups. A request that would create a further group fails with GROUP_MAX_SIZE_REACHED

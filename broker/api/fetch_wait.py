@@ -131,7 +131,7 @@ class FetchPurgatory:
     def end(self, wait: FetchWait) -> None:
         """End a wait, even if the logs that it watches do not have enough data.
 
-        If too many waits have been checked in this turn of the event loop, it ends in one of the next turns.
+        If too many waits have been checked in this turn of the event loop, `wait` ends in one of the next.
         """
         if self.may_look():
             wait.release()

@@ -96,7 +96,7 @@ class StateLog:
         )
 
     def check_room(self, partition: int, size: int) -> None:
-        """Raise KAFKA_STORAGE_ERROR if a batch of `size` bytes would need the disk space for essential batches."""
+        """Raise KAFKA_STORAGE_ERROR if a batch of `size` bytes would need space that is kept for essential batches."""
         self._replica_manager.partition(self.topic, partition).log.check_room(size)
 
     def largest_batch(self) -> int:

@@ -134,7 +134,7 @@ class CleaningPlan:
         return min(self.now_ms + self.delete_retention_ms, INT64_MAX)
 
     def lost_segments(self, log: PartitionLog) -> bool:
-        """Whether retention or DeleteRecords has removed segments that this compaction wants to read."""
+        """Return whether retention or DeleteRecords has removed segments that this compaction has to read."""
         return self.segments[0][0].base_offset < log.segments.first.base_offset
 
     def look_up(self) -> None:

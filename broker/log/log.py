@@ -123,7 +123,7 @@ class Log(Protocol):
     def check_room(self, size: int) -> None:
         """Raise KAFKA_STORAGE_ERROR if there is too little space for a batch of `size` bytes that is not essential.
 
-        In an internal topic, the bytes count as written.
+        In an internal topic, the bytes are subtracted from the available space as if they had been written.
         """
 
     def append(

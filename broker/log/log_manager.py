@@ -771,8 +771,8 @@ class LogManager:
         """Remove the files of a deleted partition, then its recovery point, then its directory. Raises OSError.
 
         The files go first, because a full disk may have no space for the checkpoint. The directory goes last: a crash
-        must not leave a recovery point without a directory, as if the partition were lost. When the broker is stopping,
-        the directory is left to the next start, because the directories of many partitions take minutes.
+        must not leave a recovery point without a directory, as if the partition were lost. If the broker is stopping,
+        the files and the directory are left to the next start, because removing many partitions can take minutes.
         """
         if self._stop_begun.is_set():
             return
@@ -782,9 +782,10 @@ class LogManager:
         remove_tree(self._fs, path)
 
     def _finish_deletions(self, keys: set[TopicPartition], paths: list[str]) -> None:
-        """When the broker starts, leave deletions that a stop or a crash has interrupted to a background job (`start`).
+        """When the broker starts, prepare to finish the deletions that a stop or a crash has interrupted.
 
-        `keys` are the deleted partitions with recovery points, `paths` their renamed directories.
+        `keys` are the deleted partitions with recovery points, `paths` their renamed directories. `start` begins to
+        remove the directories in the background.
         """
         self._drop_recovery_points(keys)
         self._left_directories = paths
@@ -805,7 +806,7 @@ class LogManager:
                 remove_content(self._fs, path)
                 if not self._left_keys.isdisjoint(self._written_recovery_points):
                     self._write_recovery_points()
-                self._left_keys = set()  # from now on, their names belong to new partitions
+                self._left_keys = set()  # from now on, recovery points with these names belong to new partitions
                 remove_tree(self._fs, path)
             except OSError as error:
                 failed.append(path)

@@ -1,8 +1,8 @@
 """Let tasks that begin at the same time do their work one after the other, in several turns of the event loop.
 
 `steps.py` divides the work of one task into slices. But all tasks that are ready run in the same turn, and very many
-may become ready together, for example when one flush makes the ends of a thousand transactions durable. Tasks that
-share turns do about one slice of work in each turn, all of them together.
+may become ready together, for example when one flush makes the decisions of a thousand transactions durable. All tasks
+that share turns together do about one slice of work in each turn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class SharedTurns:
         self._is_counting = False
 
     async def take(self, units: int) -> None:
-        """Return when `units` of work may be done, which is usually at once. More than a slice counts as a slice."""
+        """Wait until `units` of work may be done; usually return at once. More than a slice counts as one slice."""
         units = min(units, SLICE)
         if self._left > 0 and not self._waiting:
             self._count(units)
@@ -34,7 +34,7 @@ class SharedTurns:
     async def run_in_slices(self, steps: Steps[ResultT], units: int) -> ResultT:
         """Run steps to their end and return their result, like `steps.run_in_slices`, but in shared turns.
 
-        `units` is the work that the steps will do.
+        `units` is the expected work of all steps.
         """
         try:
             while True:

@@ -134,7 +134,10 @@ class ClassicGroup:
             self._count(member)
 
     def size_of(self, member: ClassicGroupMember) -> int:
-        """Return the approximate memory of a member in bytes, with the group's id, because most groups are small."""
+        """Return the approximate memory of a member in bytes, including the group's id.
+
+        The id is counted once for each member, because most groups have few members.
+        """
         return len(self.group_id) + member.size
 
     def _count(self, member: ClassicGroupMember) -> None:

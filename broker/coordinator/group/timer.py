@@ -22,9 +22,9 @@ When it holds more, the entries of cancelled and changed deadlines are removed, 
 """
 
 SWEPT_AT_ONCE: Final = 8
-"""The number of entries that are looked at, while stale entries are removed, for each new or cancelled deadline.
+"""How many entries are examined for each new or cancelled deadline while stale entries are being removed.
 
-All at once, the entries of 200,000 deadlines would stop the event loop for 0.1 s.
+Examining the entries of 200,000 deadlines at once would stop the event loop for 0.1 s.
 """
 
 _Entry: TypeAlias = "tuple[float, int, Hashable]"
@@ -43,7 +43,8 @@ class DeadlineTimer:
         # Cancelled and rescheduled entries stay in the heap until they are due, or until there are too many of them. A
         # heartbeat, which only extends a deadline, therefore needs no heap push.
         self._heap: list[_Entry] = []
-        # The former heap, from whose end entries are moved to the heap, unless they are stale.
+        # While stale entries are being removed: the former heap. Its other entries are moved to the new heap, from the
+        # last to the first.
         self._unswept: list[_Entry] = []
         self._queued: dict[Hashable, float] = {}
         self._counter = 0
@@ -141,7 +142,7 @@ class DeadlineTimer:
             self._on_earlier()
 
     def _earlier(self) -> list[_Entry]:
-        """Return the one of the two heaps whose first entry is due earlier; it is empty only if both are."""
+        """Return the heap whose first entry is due earlier. It is empty only if both heaps are empty."""
         heap, unswept = self._heap, self._unswept
         return unswept if unswept and not (heap and heap[0] < unswept[0]) else heap
 

@@ -6,8 +6,8 @@ and after unexpected errors. Only then does COMPLETE_* follow, and only then can
 begin.
 
 A partition that is deleted meanwhile needs no marker. A partition that refuses the marker needs none if its log has no
-open transaction of the producer. If the log has one, that transaction is not the one that the marker is
-for, and is aborted. A power failure has lost either its marker, or the coordinator's record of it.
+open transaction of the producer. If the log has one, the marker belongs to another transaction. The open transaction is
+aborted, because a power failure has lost either its marker or the coordinator's record of it.
 
 A failure is logged when it first occurs, when it changes and when it is over, not at each attempt.
 
@@ -171,7 +171,7 @@ class TransactionMarkerWriter:
             log_epoch=known.producer_epoch,
             commit=marker.commit,
             reason=refusal.name,
-            remedy="no action is needed: the marker is not for the open transaction, which is aborted. With"
+            remedy="no action is needed: the marker belongs to another transaction, and the open one is aborted. With"
             " durability=os, a power failure can lose a transaction's marker, or the coordinator's record of it",
         )
         epoch = max(marker.producer_epoch, known.producer_epoch)

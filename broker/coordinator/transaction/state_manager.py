@@ -33,7 +33,7 @@ from .state import NO_PRODUCER_EPOCH, TransactionState, TransactionVersion
 from .transaction_log import SortedSets, decode_key, decode_value, encode_key, encode_value, is_large
 
 _RECORD_OVERHEAD = 100
-"""The most bytes that a record takes in the log beside its key and its value, with its batch."""
+"""The maximum bytes that a record adds to its key and its value in the log, including the header of its batch."""
 
 _DECODED_AT_ONCE = 100
 """How many values are decoded before the event loop runs other tasks."""
@@ -344,7 +344,7 @@ class TransactionStateManager:
             ends = state.is_prepare or state.is_complete
             if state.is_prepare and entry.metadata.state is not TransactionState.ONGOING:
                 # An abort without a transaction may have any size, because a session may have very many partitions. But
-                # it may not use the last of the disk's reserve, because a client can repeat it.
+                # a client that repeats such aborts must not use up the last part of the disk reserve.
                 size = sum(len(key) + len(value) + _RECORD_OVERHEAD for key, value in records)
                 self._state_log.check_room(entry.partition, size)
             now_ms = self._clock.now_ms()
