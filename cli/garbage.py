@@ -26,8 +26,8 @@ LOOK_EVERY: Final = 1_000
 """The number of collections of the second generation between two checks of the number of frozen objects.
 
 Python counts them by walking through all of them, which takes up to 0.2 s for 3 million objects that are not in the
-processor's cache. A check therefore counts them only if the number of allocated memory blocks, which Python returns in
-less than 1 ms, has grown by as many as the frozen objects may still grow.
+processor's cache. A check therefore first reads the number of allocated memory blocks, which takes less than 1 ms. It
+counts the objects only if more blocks were added since the last count than objects may still be frozen.
 """
 
 
