@@ -75,9 +75,9 @@ class RecordLimits(NamedTuple):
     decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
 
     def check_count(self, record_count: int, size: int) -> None:
-        """Check that `record_count` records are allowed and can fit into `size` decompressed bytes.
+        """Check that a batch may have `record_count` records, and that they can fit into `size` decompressed bytes.
 
-        Raises CorruptBatch if they cannot fit, BatchBudgetExceeded if there are more than `batch_objects`.
+        Raises CorruptBatch if they cannot fit, BatchBudgetExceeded if they exceed the limit `batch_objects`.
         """
         if not 0 < record_count * MIN_RECORD_SIZE <= size:
             raise CorruptBatch(f"{record_count} records do not fit into the {size} bytes of a batch")

@@ -78,8 +78,8 @@ def add_errors(asked: Struct, answer: Struct, version: int, code: int, message: 
     """For each item in the arrays of the request `asked`, add an item with the error to the response `answer`.
 
     If the response has no counterpart of an item, such as a directory of AlterReplicaLogDirs, the arrays inside the
-    item are used instead. If several arrays of the request contribute items to one array of the response, items with
-    the same identity become one. The generator yields once for each item.
+    item are used instead. If several arrays of the request contribute items to one array of the response, items
+    whose plain fields (neither structs nor arrays) are equal become one. The generator yields once for each item.
     """
     for spec in _arrays(type(answer), version):
         if spec.struct is None or not has_error_codes(spec.struct):

@@ -174,7 +174,7 @@ class Cleaner:
     """Compacts one log at a time: `plan`, `map_keys`, then `clean_group`, `publish` and `replace` for each group."""
 
     def __init__(self, fs: FileSystem, max_key_bytes: int = MAX_KEY_BYTES, disk_space: DiskSpace | None = None) -> None:
-        """Create a cleaner whose compactions leave a part of the reserve of `disk_space` free."""
+        """Create a cleaner. With `disk_space`, its compactions leave a part of `log.reserve.bytes` free."""
         self._fs = fs
         self._disk_space = disk_space
         self._max_key_bytes = max_key_bytes

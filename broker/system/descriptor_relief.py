@@ -52,7 +52,7 @@ class CrowdedPool(Protocol):
         """Return whether few descriptors are left that can be closed without a sync."""
 
     def sync_oldest(self) -> bool:
-        """Sync one file that is not in use; return False if there is none."""
+        """Sync the least recently used file with unsynced bytes; return False if there is none or all are in use."""
 
 
 class DescriptorRelief:

@@ -91,7 +91,7 @@ class GroupAssignments:
 
     @property
     def newest_generation(self) -> int:
-        """The newest generation of all valid claims, or NO_GENERATION if there are no claims."""
+        """The newest generation in the assignments and in `found`, or NO_GENERATION if both are empty."""
         found = (claim.generation_id for claim in self.found.values())
         return max(NO_GENERATION, self.recorded_generation, max(found, default=NO_GENERATION))
 

@@ -114,7 +114,7 @@ class TransactionEvents:
             self._say("info", "transaction_aborted", reason, before, after, by)
 
     def session_ended(self, before: TransactionMetadata, after: TransactionMetadata, reason: str, by: Caller) -> None:
-        """Record that a session ended: its partitions are no longer registered between transactions."""
+        """Record that a session ended: its partitions no longer stay registered from one transaction to the next."""
         self._say("info", "session_ended", reason, before, after, by, session_partitions=len(before.session_partitions))
 
     def expired(self, metadata: TransactionMetadata, idle_ms: int) -> None:

@@ -60,7 +60,8 @@ class TransactionMetadata:
       restart they equal `session_partitions`.
     * `unknown_tags`: the unknown tagged fields of a record from a newer version, which are written back.
     * `fenced`: whether no producer holds the current epoch, so that the previous holder stays fenced. Not in the log.
-    * `ended_session_epoch`: the producer epoch at which the latest session ended. Not in the log.
+    * `ended_session_epoch`: the producer epoch at which the latest session ended, so that its partitions no longer
+      stayed registered between transactions. Not in the log.
     """
 
     transactional_id: str
@@ -220,11 +221,13 @@ def prepare_end(
 ) -> TransactionMetadata:
     """Return the transactional id's next value, in state PREPARE_COMMIT or PREPARE_ABORT, for an EndTxn.
 
-    With KIP-890 the decision bumps the epoch. `next_producer_id` replaces a producer id whose epochs are exhausted.
+    If `version` supports KIP-890, the EndTxn bumps the producer's epoch. `next_producer_id` replaces a producer id
+    whose epochs are exhausted.
 
-    `written` selects the partitions that get a marker and defines the session after the transaction. Without it, every
-    registered partition gets a marker and the session does not change. If the client does not bump epochs, an abort
-    ends the session, because a late batch of the aborted transaction must not open another transaction.
+    With `written`, only the partitions in it get a marker. If `written.begins_session` is true, they also stay
+    registered for the next transaction: they belong to the session. Without `written`, every registered partition gets
+    a marker, and the session does not change. If `version` is older than KIP-890, an abort always ends the session,
+    because a late batch of the aborted transaction must not open another transaction.
     """
     ongoing = metadata.state is TransactionState.ONGOING
     partitions = metadata.topic_partitions if ongoing else NO_PARTITIONS
@@ -316,7 +319,7 @@ def raised_epoch(metadata: TransactionMetadata, producer_epoch: int) -> Transact
 
 
 def without_session(metadata: TransactionMetadata) -> dict[str, Any]:
-    """Return the field changes that end the session; an empty dict if the transactional id has no session."""
+    """Return the changes that unregister the partitions kept between transactions; an empty dict if there are none."""
     if not metadata.session_partitions:
         return {}
     return {

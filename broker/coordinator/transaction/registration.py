@@ -196,8 +196,8 @@ class PartitionRegistration:
         """Return None if a batch for this partition may be appended now, before the next await.
 
         `registers` is true if the request registers the partition implicitly (Produce v12+, TxnOffsetCommit v5+). For
-        an older request, the partition must be registered already, or must belong to the session. In the latter case,
-        the batch opens the session's next transaction.
+        an older request, the partition must be registered already, or must belong to the session: the partitions that
+        stay registered between transactions. In the latter case, the batch opens the next transaction.
 
         If the result is a future, the caller awaits it through `asyncio.shield` and calls again. If it is Step.WAIT,
         the caller awaits `until_settled` and calls again. Raise KafkaError with the code for the response if the batch
@@ -318,7 +318,7 @@ class PartitionRegistration:
 
 
 def _decided(entry: TransactionEntry) -> TransactionMetadata:
-    """Return the value that defines the session: a pending value in a PREPARE_* state, else the current value."""
+    """Return the value whose `session_partitions` apply: a pending value in a PREPARE_* state, else the current one."""
     pending = entry.pending
     return pending if pending is not None and pending.state.is_prepare else entry.metadata
 

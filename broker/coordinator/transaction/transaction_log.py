@@ -86,7 +86,7 @@ class SortedSet:
 
 
 class SortedSets(NamedTuple):
-    """The transaction's and the session's partitions in the latest record of a transactional id."""
+    """The partitions of the transaction, and those that stay registered after it, in an id's latest record."""
 
     transaction: SortedSet
     session: SortedSet
