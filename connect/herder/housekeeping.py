@@ -43,7 +43,10 @@ class Housekeeping:
         await self._statuses.flush()
 
     async def rebalanced(self) -> None:
-        """As the leader, delete the states and topics of connectors and tasks that were removed."""
+        """As the leader, delete the entries about removed connectors and tasks from the status topic.
+
+        These are the states, and the names of the topics to which a connector wrote.
+        """
         if not self._leadership.is_leader:
             return
         await self._statuses.refresh()  # other workers reported their stopped connectors and tasks before they joined

@@ -74,7 +74,7 @@ class RestTls:
             log.info("the REST interface uses new keys and certificates: %s", ", ".join(self._files.paths))
 
     def _make(self) -> None:
-        """Make the contexts."""
+        """Create the TLS contexts of the server and the client from the files."""
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         server.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_NO_COMPRESSION
         server.verify_mode = _VERIFY[self._ssl["ssl.client.auth"]]

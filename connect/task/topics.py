@@ -117,6 +117,6 @@ class TopicCreator:
             new = NewTopic(topic, group.partitions, group.replication_factor, group.configs)
             outcome = (await admin.create_topics([new], raise_errors=False))[topic]
             if outcome is None:
-                log.info("created topic %s with the settings of group %s", topic, group.name)
+                log.info("created topic %s with the settings of the topic.creation group %s", topic, group.name)
             elif outcome.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise ConnectError(f"Task failed to create new topic {topic}: {outcome}") from outcome

@@ -44,7 +44,9 @@ class InsertField(PartTransformation):
         super().configure(config)
         names = ("topic.field", "partition.field", "offset.field", "timestamp.field", "static.field")
         if not any(self.settings[name] for name in names):
-            raise ConfigValueError("topic.field", None, "No field insertion configured: set one of the fields")
+            raise ConfigValueError(
+                "topic.field", None, "No field insertion configured: set topic.field or another .field"
+            )
         if self.settings["static.field"] and self.settings["static.value"] is None:
             raise ConfigValueError("static.value", None, "No value specified for static field")
 

@@ -625,10 +625,10 @@ def _by_id(file: File, opened: LineFile, free: list[Entry]) -> Entry | None:
 
 
 def _newest(entries: list[Entry], file: File, opened: LineFile) -> Entry | None:
-    """Return the newest of the entries whose last line the file contains.
+    """Return the newest of the entries whose lines the file contains, or None.
 
-    If the file's name has changed, it must contain all lines that were read. If the entry's offset lacks the CRC of
-    these lines, the last line is enough.
+    If an entry has the name of the file, only the last line that was read is compared. If the names differ, all lines
+    that were read are compared by their CRC, unless the entry's offset has no such CRC.
     """
     for entry in reversed(entries):
         if is_compressed(entry.file) != file.compressed:  # a new file with the inode of a deleted one
