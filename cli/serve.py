@@ -87,7 +87,7 @@ def serve(
     oncelog serve --data-dir /var/lib/oncelog --listen 0.0.0.0:9092
     oncelog serve --listen 127.0.0.1:0                            a free port, which the ready line names
     oncelog serve --set num.partitions=3 --set log.segment.bytes=104857600
-    oncelog serve --config broker.toml --durability os            durability of Kafka: the page cache
+    oncelog serve --config broker.toml --durability os            acknowledge writes in the page cache, as Kafka does
     """
     import gc
 
