@@ -356,7 +356,7 @@ async def test_a_victim_that_came_back_is_fenced_by_who_claims_then() -> None:
 @in_virtual_time
 async def test_an_id_is_given_out_for_the_longest_group_name(letter: str) -> None:
     group = letter * (32_767 // len(letter.encode()))
-    async with GroupAwareWorld() as world:
+    async with GroupAwareWorld(group_id_max_bytes=32_767) as world:
         assert await world.init_code(None, 1, P0, group=group) is E.NONE
         ((name, _),) = world.in_force(group).values()
         assert len(name.encode()) <= 32_767
