@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Coroutine
+from typing import Any
 
-from .steps import SLICE, ResultT, Steps
+from .steps import SLICE, ResultT, Steps, run_in_slices
 
 
 class SharedTurns:
@@ -36,21 +38,17 @@ class SharedTurns:
 
         `units` is the expected work of all steps.
         """
+        left = units
+
+        def next_turn() -> Coroutine[Any, Any, None]:
+            nonlocal left
+            taken = left if left > 0 else SLICE
+            left -= SLICE
+            return self.take(taken)
+
         try:
-            while True:
-                left = min(units, SLICE) if units > 0 else SLICE
-                units -= left
-                await self.take(left)
-                while left >= 0:
-                    try:
-                        done = next(steps)
-                    except StopIteration as end:
-                        result: ResultT = end.value
-                        return result
-                    if isinstance(done, int):
-                        left -= done
-                    else:
-                        await asyncio.wait([done])
+            await next_turn()
+            return await run_in_slices(steps, next_turn)
         finally:
             steps.close()
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Generator, Hashable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -108,8 +108,15 @@ def run_slice(steps: Steps[ResultT]) -> Finished[ResultT] | None:
     return None
 
 
-async def run_in_slices(steps: Steps[ResultT]) -> ResultT:
-    """Run steps to their end and return their result. Other tasks run after each slice and while the steps wait."""
+def _next_turn() -> Coroutine[Any, Any, None]:
+    return asyncio.sleep(0)
+
+
+async def run_in_slices(steps: Steps[ResultT], pause: Callable[[], Coroutine[Any, Any, None]] = _next_turn) -> ResultT:
+    """Run steps to their end and return their result. Other tasks run after each slice and while the steps wait.
+
+    `pause` is awaited after each slice; by default, it lets all other tasks that are ready run once.
+    """
     left = SLICE
     try:
         while True:
@@ -122,7 +129,7 @@ async def run_in_slices(steps: Steps[ResultT]) -> ResultT:
                 left -= done
                 if left > 0:
                     continue
-                await asyncio.sleep(0)
+                await pause()
             else:
                 await asyncio.wait([done])
             left = SLICE
