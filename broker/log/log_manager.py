@@ -768,17 +768,24 @@ class LogManager:
             self._recovery_points = points
 
     def _finish_deletion(self, key: TopicPartition, path: str) -> None:
-        """Remove the files of a deleted partition, then its recovery point, then its directory. Raises OSError.
+        """Remove a deleted partition from the disk. Raises OSError.
+
+        If the broker is stopping, this is left to the next start, because removing many partitions can take minutes.
+        """
+        if not self._stop_begun.is_set():
+            self._remove_deleted({key}, path)
+
+    def _remove_deleted(self, keys: set[TopicPartition], path: str) -> None:
+        """Remove the files of a deleted partition, then the recovery points of `keys`, then the directory.
 
         The files go first, because a full disk may have no space for the checkpoint. The directory goes last: a crash
-        must not leave a recovery point without a directory, as if the partition were lost. If the broker is stopping,
-        the files and the directory are left to the next start, because removing many partitions can take minutes.
+        must not leave a recovery point without a directory, as if the partition were lost. `keys` is emptied once the
+        recovery points are removed, because later ones with the same names belong to new partitions. Raises OSError.
         """
-        if self._stop_begun.is_set():
-            return
         remove_content(self._fs, path)
-        if key in self._written_recovery_points:
+        if not keys.isdisjoint(self._written_recovery_points):
             self._write_recovery_points()
+        keys.clear()
         remove_tree(self._fs, path)
 
     def _finish_deletions(self, keys: set[TopicPartition], paths: list[str]) -> None:
@@ -792,7 +799,7 @@ class LogManager:
         self._left_keys = keys
 
     def _remove_left_directories(self) -> None:
-        """Remove directories of deleted partitions that a stop or a crash has left, in the order of `_finish_deletion`.
+        """Remove the directories of deleted partitions that a stop or a crash has left.
 
         Directories that cannot be removed are kept for the next attempt, and the first error is raised as OSError.
         """
@@ -803,11 +810,7 @@ class LogManager:
                 failed += self._left_directories[number:]
                 break
             try:
-                remove_content(self._fs, path)
-                if not self._left_keys.isdisjoint(self._written_recovery_points):
-                    self._write_recovery_points()
-                self._left_keys = set()  # from now on, recovery points with these names belong to new partitions
-                remove_tree(self._fs, path)
+                self._remove_deleted(self._left_keys, path)
             except OSError as error:
                 failed.append(path)
                 failure = failure or error
