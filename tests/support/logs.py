@@ -110,6 +110,18 @@ async def settle(manager: LogManager) -> None:
     await manager._flusher.drain()
 
 
+async def checkpointed(fs: FaultyFileSystem, partitions: int, config: LogConfig) -> LogManager:
+    """Start a manager with partitions of the topic "t" that have a record and a written recovery point each."""
+    manager = new_manager(fs)
+    await manager.start()
+    for partition in range(partitions):
+        manager.create("t", partition, config).append(batch("a"))
+    await settle(manager)
+    manager._checkpoint()
+    await settle(manager)
+    return manager
+
+
 def end_life(manager: LogManager, fs: FaultyFileSystem, *, clean: bool) -> None:
     """Stop a manager, or kill it after a checkpoint of its recovery points."""
     if clean:

@@ -28,7 +28,7 @@ from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
 from support.journals import after_power_failed, all_of, failing
-from support.logs import NOW, CountingIds, at_once, batch, flip, new_manager, settle, values, values_of
+from support.logs import NOW, CountingIds, at_once, batch, checkpointed, flip, new_manager, settle, values, values_of
 
 CONFIG = LogConfig()
 FIRST = "/data/t-0/00000000000000000000.log"
@@ -975,13 +975,7 @@ async def test_the_deletion_of_a_partition_whose_name_just_fits_hides_no_other_l
 
 async def test_a_stop_and_a_start_do_not_wait_for_the_files_of_many_deleted_partitions(fs: FaultyFileSystem) -> None:
     """A stop behind the deletion of 30,000 partitions took more than a minute, and so did a start after a crash."""
-    manager = new_manager(fs)
-    await manager.start()
-    for partition in range(5):
-        manager.create("t", partition, CONFIG).append(batch("a"))
-    await settle(manager)
-    manager._checkpoint()
-    await settle(manager)
+    manager = await checkpointed(fs, 5, CONFIG)
     reached, go_on = threading.Event(), threading.Event()
 
     def wait(operation: str, path: str) -> None:
@@ -1016,13 +1010,7 @@ async def test_left_directories_need_one_write_of_the_checkpoint_although_their_
     fs: FaultyFileSystem,
 ) -> None:
     """It was written anew for each directory, as soon as it contained a new partition with a deleted one's name."""
-    manager = new_manager(fs)
-    await manager.start()
-    for partition in range(5):
-        manager.create("t", partition, CONFIG).append(batch("a"))
-    await settle(manager)
-    manager._checkpoint()
-    await settle(manager)
+    manager = await checkpointed(fs, 5, CONFIG)
     fs.before = all_of(
         failing("open", "recovery-point-offset-checkpoint", errno.EIO, times=1000),
         failing("unlink", "-delete/", errno.EIO, times=1000),

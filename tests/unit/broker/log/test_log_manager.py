@@ -19,7 +19,7 @@ from oncelog.broker.system.ports import RealFileSystem, SystemClock, SystemRando
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import NOW, StandingClock, at_once, batch, new_manager, settle, values
+from support.logs import NOW, StandingClock, at_once, batch, checkpointed, new_manager, settle, values
 from support.turns import turns_during
 
 CONFIG = LogConfig()
@@ -768,13 +768,7 @@ async def test_deletions_at_the_same_time_share_the_writes_of_checkpoints(
 async def test_a_deletion_whose_checkpoint_cannot_be_written_does_not_hide_it_from_the_next(
     fs: FaultyFileSystem,
 ) -> None:
-    manager = new_manager(fs)
-    await manager.start()
-    for index in range(2):
-        manager.create("t", index, CONFIG).append(batch("a"))
-    await settle(manager)
-    manager._checkpoint()
-    await settle(manager)
+    manager = await checkpointed(fs, 2, CONFIG)
     write = manager.checkpoints.write
 
     def full(name: str, offsets: Mapping[tuple[str, int], int]) -> None:
