@@ -227,7 +227,7 @@ class Files:
         self._unlisted: set[str] = set()
         """The paths that could not be accessed during the last listing."""
         self._unread: set[str] = set()
-        """The paths in `_unlisted`, and those of files that could not be read and so have no entry; as `path_text`."""
+        """The paths in `_unlisted`, and those of files that could not be read and so have no entry; all as texts."""
 
     def update(self, listing: Listing) -> list[File]:
         """Process the current listing of the directory. Return the files that may have new lines, the oldest first.
