@@ -10,8 +10,8 @@ class BrokerKeywords(TypedDict, total=False):
     """Settings of `Broker`."""
 
     ssl_keystore_type: Literal["PEM", "PKCS12", "JKS"]
-    """The format of the file with the broker's private key and certificate chain. PKCS12 and JKS accept files of
-    both formats: the broker recognises the format of a file. Kafka's default is JKS.
+    """The format of the file with the broker's private key and certificate chain. With PKCS12 or JKS, the file may
+    have either of these two formats. Kafka's default is JKS.
     """
     ssl_keystore_location: str
     """The file with the broker's private key and certificate chain. The broker reads it again when it changes; open
@@ -28,8 +28,8 @@ class BrokerKeywords(TypedDict, total=False):
     ssl_key_password: str
     """The password of the private key, if the key itself is encrypted."""
     ssl_truststore_type: Literal["PEM", "PKCS12", "JKS"]
-    """The format of the file with the trusted certificates. PKCS12 and JKS accept files of both formats: the broker
-    recognises the format of a file. Kafka's default is JKS.
+    """The format of the file with the trusted certificates. With PKCS12 or JKS, the file may have either of these
+    two formats. Kafka's default is JKS.
     """
     ssl_truststore_location: str
     """The file with the certificates of the authorities that sign clients' certificates. The broker reads it again

@@ -189,7 +189,8 @@ class ClientConfig(ClientTable):
     ssl_key_password: str = password(doc="Password of the private key, if the key itself is encrypted.")
     ssl_truststore_type: str = text(
         "PEM",
-        doc="Format of ssl.truststore.location; PKCS12 and JKS accept files of both formats. Kafka's default is JKS.",
+        doc="Format of ssl.truststore.location. With PKCS12 or JKS, the file may have either of these two formats."
+        " Kafka's default is JKS.",
         choices=STORE_TYPES,
     )
     ssl_truststore_location: str = text("", doc="File with trusted certificates, as in Kafka's Java client.")
@@ -199,7 +200,8 @@ class ClientConfig(ClientTable):
     ssl_truststore_password: str = password(doc="Password of a PKCS12 or JKS file in ssl.truststore.location.")
     ssl_keystore_type: str = text(
         "PEM",
-        doc="Format of ssl.keystore.location; PKCS12 and JKS accept files of both formats. Kafka's default is JKS.",
+        doc="Format of ssl.keystore.location. With PKCS12 or JKS, the file may have either of these two formats."
+        " Kafka's default is JKS.",
         choices=STORE_TYPES,
     )
     ssl_keystore_location: str = text(

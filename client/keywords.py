@@ -129,7 +129,9 @@ class ClientKeywords(TypedDict, total=False):
     ssl_keystore_password: str
     """Password of a PKCS12 or JKS file in ssl.keystore.location."""
     ssl_keystore_type: Literal["PEM", "PKCS12", "JKS"]
-    """Format of ssl.keystore.location; PKCS12 and JKS accept files of both formats. Kafka's default is JKS."""
+    """Format of ssl.keystore.location. With PKCS12 or JKS, the file may have either of these two formats. Kafka's
+    default is JKS.
+    """
     ssl_truststore_certificates: str
     """Trusted certificates as text in PEM, as in Kafka's Java client (KIP-651)."""
     ssl_truststore_location: str
@@ -137,7 +139,9 @@ class ClientKeywords(TypedDict, total=False):
     ssl_truststore_password: str
     """Password of a PKCS12 or JKS file in ssl.truststore.location."""
     ssl_truststore_type: Literal["PEM", "PKCS12", "JKS"]
-    """Format of ssl.truststore.location; PKCS12 and JKS accept files of both formats. Kafka's default is JKS."""
+    """Format of ssl.truststore.location. With PKCS12 or JKS, the file may have either of these two formats. Kafka's
+    default is JKS.
+    """
 
 
 class AdminKeywords(ClientKeywords, total=False):

@@ -63,7 +63,7 @@ class ClientTable(Table):
 
     @classmethod
     def of(cls, config: Mapping[str, object] | None = None, /, **keywords: object) -> Self:
-        """Return a table with these settings, as the constructor does."""
+        """Return `cls(config, **keywords)`: a table with these settings. Raises ConfigError."""
         return cls(config, **keywords)
 
     @classmethod

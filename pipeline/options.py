@@ -247,8 +247,9 @@ class SinkOptions(Options):
     )
     transactional_id: str = text(
         "",
-        doc="Transactional id of the query, and id of the group that stores its state. It must stay the same across"
-        " restarts, and no other query may use it: the query that starts last with an id fences the others.",
+        doc="Transactional id of the query, and id of the group whose committed offsets store the query's state. It"
+        " must stay the same across restarts, and no other query may use it: the query that starts last with an id"
+        " fences the others.",
         default_text="from checkpointLocation (stream)",
     )
     write_id: str = text(

@@ -58,9 +58,10 @@ _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 
 def check_framing(code: int, data: Buffer, max_bytes: int) -> None:
-    """Raise CorruptBatch if some Kafka client cannot read the framing of `data`, compressed with `code`.
+    """Raise CorruptBatch unless every Kafka client can read the framing of `data`.
 
-    Damage inside blocks is found only when the data is decompressed. `max_bytes` is the limit of the decompressed size.
+    `code`: the compression in the attributes of the batch. `max_bytes`: the limit of the decompressed size. Most damage
+    inside blocks is found only when the data is decompressed.
     """
     check = _CHECKS.get(code)
     if check is not None:

@@ -14,7 +14,7 @@ logger = structlog.get_logger(__name__)
 
 
 class Episodes:
-    """The names of the jobs that are failing at the moment."""
+    """The background jobs that are failing at the moment. Logs when a job begins to fail and when it succeeds again."""
 
     def __init__(self) -> None:
         self._failing: set[str] = set()

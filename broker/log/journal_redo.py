@@ -49,10 +49,10 @@ _EMPTY: Final = -1
 
 
 class JournalDamaged(Exception):
-    """An acknowledged batch of a journal file is missing, or its list of entries is damaged.
+    """An acknowledged batch is missing from a journal file, or the batch's list of entries is damaged.
 
-    The message says what to do. `path`: the file. `position`: the damaged byte, or -1 if batches are missing at the end
-    of the file.
+    The message says what to do. `path`: the file. `position`: the byte at which the damaged batch begins, or -1 if
+    batches are missing at the end of the file.
     """
 
     def __init__(self, path: str, position: int) -> None:

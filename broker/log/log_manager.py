@@ -484,8 +484,8 @@ class LogManager:
             key,
             storage_error(
                 f"{path} is missing, but was on disk up to offset {end_offset}. The partition stays offline. Stop the"
-                " broker and restore the directory from a copy, or run `oncelog log repair` on the data directory: the"
-                f" partition is then empty and continues at offset {end_offset}"
+                " broker. Then restore the directory from a copy, or run `oncelog log repair` on the data directory:"
+                f" the partition is then empty and continues at offset {end_offset}"
             ),
         )
 

@@ -196,7 +196,8 @@ class Acceptor:
     async def _refuse(self, host: str, wait_s: float) -> None:
         """Close a connection after a delay, because its address has used up `connection_creation_rate` (KIP-612)."""
         await asyncio.sleep(wait_s)
-        self._log.info("connection_closed", reason="its address has used up connection_creation_rate", peer=host)
+        reason = "the client's address has used up its connection_creation_rate"
+        self._log.info("connection_closed", reason=reason, peer=host)
 
     def _failed(self, host: str, error: OSError) -> None:
         if isinstance(error, ssl.SSLCertVerificationError) or getattr(error, "reason", "") == NO_CERTIFICATE:

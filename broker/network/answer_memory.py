@@ -35,7 +35,8 @@ class Debtor(Protocol):
 class AnswerMemory:
     """The unsent response bytes of a listener's connections, and the limit for their total.
 
-    While the limit is exceeded, connections whose peers read nothing are closed, after at most `stall_s` seconds.
+    While the limit is exceeded, connections are closed whose peers have read nothing for `stall_s` seconds; the further
+    the limit is exceeded, the sooner.
     """
 
     def __init__(self, limit: int, stall_s: float) -> None:

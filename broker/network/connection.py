@@ -256,7 +256,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
         self.mute(2 * wait_s)
-        self._deadline = self._loop.call_later(wait_s, self.evict, "its address has used up connection_creation_rate")
+        reason = "the client's address has used up its connection_creation_rate"
+        self._deadline = self._loop.call_later(wait_s, self.evict, reason)
 
     # ---- login
 

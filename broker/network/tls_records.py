@@ -82,18 +82,17 @@ class RecordCount:
 
 
 class RecordLimit(asyncio.BufferedProtocol):
-    """Stands between a transport and its TLS protocol, and passes on a limited number of records.
+    """Stands between a transport and its TLS protocol, and limits the records that pass in one round of the event loop.
 
-    While records are held, the transport is paused. The TLS protocol also pauses and resumes the transport. Whenever
-    the TLS protocol receives bytes, the transport is in the state (paused or not) that the TLS protocol has requested
-    last.
+    While records are held, this class pauses the transport. The TLS protocol pauses and resumes the same transport. So
+    before held records are passed on, reading is resumed, unless the TLS protocol has paused it.
 
     Nothing is passed on while the peer is not reading: the TLS library answers some records by itself, for example each
     attempt to renegotiate in TLS 1.2, and its answers would pile up.
 
-    When the peer closes the socket's connection, the TLS protocol discards all bytes that the connection has not read
-    yet. So the end is passed on only when `progress`, if given, shows that the connection has read and executed
-    everything.
+    When the TLS protocol learns that the peer has closed the TCP connection, it discards all bytes that the broker's
+    `Connection` has not read yet. So if `progress` is given, the end is passed on only when the `Connection` has
+    nothing left to read or execute.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ class PlainUsers(Protocol):
     """Users and their passwords. The methods block, and may raise OSError and ValueError."""
 
     def recalls(self, name: str, password: str) -> bool:
-        """Return whether the password is already known to be right, without hashing it, which takes milliseconds."""
+        """Return whether the password is already known to be right, in much less time than a hash takes."""
 
     def verify(self, name: str, password: str) -> bool:
         """Return whether the user exists and has this password."""

@@ -54,8 +54,8 @@ class SecuritySettings(Table):
     ssl_keystore_type: str = text(
         "PEM",
         choices=STORE_TYPES,
-        doc="The format of the file with the broker's private key and certificate chain. PKCS12 and JKS"
-        " accept files of both formats: the broker recognises the format of a file. Kafka's default is JKS.",
+        doc="The format of the file with the broker's private key and certificate chain. With PKCS12 or JKS,"
+        " the file may have either of these two formats. Kafka's default is JKS.",
         per_listener=True,
     )
     ssl_keystore_location: str = text(
@@ -81,8 +81,8 @@ class SecuritySettings(Table):
     ssl_truststore_type: str = text(
         "PEM",
         choices=STORE_TYPES,
-        doc="The format of the file with the trusted certificates. PKCS12 and JKS accept files of both"
-        " formats: the broker recognises the format of a file. Kafka's default is JKS.",
+        doc="The format of the file with the trusted certificates. With PKCS12 or JKS, the file may have either of"
+        " these two formats. Kafka's default is JKS.",
         per_listener=True,
     )
     ssl_truststore_location: str = text(

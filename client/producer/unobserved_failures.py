@@ -63,7 +63,7 @@ class UnobservedFailures:
 
 
 class _Undeliverable(Outcome):
-    """The failure of records whose deliveries the program has dropped."""
+    """The failure of records whose `Delivery` objects the program no longer holds."""
 
     __slots__ = ()
 

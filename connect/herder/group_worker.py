@@ -82,7 +82,11 @@ class GroupWorker:
         self._loop.attach(member, self.leadership, self.requests, self.changes, self.work, housekeeping)
 
     async def run(self, first_tick_done: Callable[[], None]) -> None:
-        """Join the group and do its work until `stop`. Raises the KafkaError that permanently ended the membership."""
+        """Join the group, and do this worker's part of the group's work until `stop`.
+
+        `first_tick_done` is called after each complete tick; only the first call matters. Raises the KafkaError that
+        permanently ended the membership.
+        """
         await self.member.start(self._config["session.timeout.ms"] / 1000)
         try:
             await self._loop.run(first_tick_done)

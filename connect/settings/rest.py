@@ -147,7 +147,8 @@ SSL: Final = ConfigDef(
     ),
     ConfigKey(
         "ssl.keystore.type", Type.STRING, "PEM", _LOW,
-        "Format of ssl.keystore.location; PKCS12 and JKS accept files of both formats. Kafka's default is JKS.",
+        "Format of ssl.keystore.location. With PKCS12 or JKS, the file may have either of these two formats. Kafka's"
+        " default is JKS.",
         OneOf(*STORE_TYPES),
     ),
     ConfigKey("ssl.keystore.password", Type.PASSWORD, Password(""), _LOW, "Password of a PKCS12 or JKS file."),
@@ -159,7 +160,8 @@ SSL: Final = ConfigDef(
     ),
     ConfigKey(
         "ssl.truststore.type", Type.STRING, "PEM", _LOW,
-        "Format of ssl.truststore.location; PKCS12 and JKS accept files of both formats. Kafka's default is JKS.",
+        "Format of ssl.truststore.location. With PKCS12 or JKS, the file may have either of these two formats. Kafka's"
+        " default is JKS.",
         OneOf(*STORE_TYPES),
     ),
     ConfigKey(

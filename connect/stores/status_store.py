@@ -118,7 +118,7 @@ class StatusStore:
         return self._topics.setdefault(connector, {})
 
     def connectors_with_topics(self) -> list[str]:
-        """Return the names of the connectors that use a topic."""
+        """Return the names of the connectors that use at least one topic."""
         return [connector for connector, topics in self._topics.items() if topics]
 
     def put_topic(self, status: TopicStatus) -> None:

@@ -115,7 +115,10 @@ def _join(
 
 
 def _binary(data: varints.Bytes, lengths: Numbers, per_element: int) -> pa.Array:
-    """Return a binary array whose elements contain `per_element` varints of `data` each, in order."""
+    """Return a binary array in which each element has the next `per_element` varints of `data`.
+
+    `lengths`: the length of each varint in bytes.
+    """
     if per_element > 1:
         lengths = lengths.reshape(-1, per_element).sum(1)
     offsets = np.zeros(len(lengths) + 1, np.int32)

@@ -30,7 +30,7 @@ _UUID: Final = 2950
 
 
 class Pass(NamedTuple):
-    """A pass: one transaction that reads rows of the tables from `table` up to `last`, in the order of their OIDs.
+    """A pass: one transaction that reads tables in the order of their OIDs, from `table` to `last`, or less far.
 
     Of `table`, it reads the rows after `key`, all rows if `key` is None, or no rows if `done` is true.
     """

@@ -87,7 +87,10 @@ class Source:
 def table_source(
     engine: sa.Engine, schema: str | None, name: str, settings: Mapping[str, Any], null_timestamps: bool = False
 ) -> Source:
-    """Return the source that reads a table in its mode. Raises ConnectError if the columns do not allow the mode."""
+    """Return the source that reads a table in the mode of `settings`.
+
+    Raises ConnectError if the columns do not allow this mode.
+    """
     table = _reflected(engine, schema, name)
     dialect, zone = engine.dialect.name, ZoneInfo(settings["db.timezone"])
     decimals = settings["decimal.handling.mode"]
@@ -144,7 +147,11 @@ def read_columns(table: sa.Table, dialect: str) -> tuple[Any, ...]:
 
 
 def query_source(query: str, settings: Mapping[str, Any], null_timestamps: bool = False) -> Source:
-    """Return the source that reads a query in its mode."""
+    """Return the source that reads a query in the mode of `settings`.
+
+    In the mode with a timestamp column and an incrementing column, `null_timestamps` selects only the rows whose
+    timestamp is null.
+    """
     mode = settings["mode"]
     inner = sa.text(query.strip().rstrip(";").replace(":", r"\:")).columns().subquery("q")
     incrementing: Any = None
