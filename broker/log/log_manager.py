@@ -62,6 +62,7 @@ from .log_config import LogConfig
 from .log_loader import LoadPoint, load_log, load_sound_part
 from .partition_log import PartitionLog
 from .read_only_log import ReadOnlyLog
+from .recovery_points import RecoveryPoints
 from .removal import remove_content, remove_tree
 from .removed import remove_expired
 from .results import CorruptLog, storage_error
@@ -155,8 +156,7 @@ class LogManager:
         self._cleaner_offsets: dict[TopicPartition, int] = {}
         self._written_cleaner_offsets: dict[TopicPartition, int] | None = None
         self._cleaned_known = False
-        # The content of the checkpoints, including a write that is under way.
-        self._recovery_points: dict[TopicPartition, int] = {}
+        # The content of the checkpoint of log start offsets, including a write that is under way.
         self._start_offsets: dict[TopicPartition, int] = {}
         # The callbacks that wait until the log start offsets are on disk; the newest write of these offsets; whether
         # a write is scheduled but has not begun; and whether a write is under way.
@@ -173,11 +173,10 @@ class LogManager:
         self._strays: set[TopicPartition] = set()
         # Partitions whose creation has failed after their directory was made.
         self._unmade: set[TopicPartition] = set()
-        # The recovery points that are in the checkpoint. Newer ones may wait to be written when a crash comes.
-        self._written_recovery_points: dict[TopicPartition, int] = {}
         # The path of the checkpoint of recovery points if the disk could not read it, else empty.
         self._unread_points = ""
         self._checkpoint_lock = self._threads.lock()
+        self._recovery_points = RecoveryPoints(self.checkpoints, self._checkpoint_lock)
         self._root = SharedDirectory(fs, directory, self._threads.lock())
         self._callbacks: list[Callable[[KafkaError], None]] = []
         self._probe_failure: OSError | None = None
@@ -261,11 +260,11 @@ class LogManager:
         self._start_offsets = start_offsets or {}
         cleaner_offsets = self._read_cleaner_offsets()
         self._cleaner_offsets, self._cleaned_known = cleaner_offsets or {}, cleaner_offsets is not None
-        missing = {key for key, offset in self._recovery_points.items() if offset > 0}
+        missing = {key for key, offset in self._recovery_points.current.items() if offset > 0}
         journal = self._left_journal = read_journal(self._fs, self.path)
         if journal.damage is not None and not journal.same_boot:
             raise journal.damage
-        journal.drop_needless(self._fs, self._recovery_points)
+        journal.drop_needless(self._fs, self._recovery_points.current)
         journal.redo(self._fs)
         deleted = []
         for name in sorted(self._fs.list(self.path)):
@@ -284,7 +283,7 @@ class LogManager:
                 self._load(key, path, clean=clean, start_known=start_offsets is not None)
         self._former = {key for key in self._start_offsets if key not in self._logs and key not in self.offline}
         gone = being_deleted(missing, (path.rpartition("/")[2] for path in deleted))
-        self.lost = {key: self._recovery_points[key] for key in missing - gone}
+        self.lost = {key: self._recovery_points.get(key) for key in missing - gone}
         if not self.clean_start and (self._logs or self.read_only):
             # A killed process may have left the names of new directories in the page cache only. Usually the process
             # that creates a directory syncs its name. The names must be on disk before these logs are used: otherwise
@@ -332,10 +331,9 @@ class LogManager:
         In that case, no log is truncated, and missing partition directories are not noticed. Raises OSError.
         """
         try:
-            self._recovery_points = self.checkpoints.read(RECOVERY_POINTS) or {}
+            self._recovery_points.read()
         except OSError as error:
             self._unread_points = self._unreadable(RECOVERY_POINTS, error)
-        self._written_recovery_points = self._recovery_points
 
     def _read_start_offsets(self) -> dict[TopicPartition, int] | None:
         """Return the log start offsets, or None if they have never been written. Raises OSError.
@@ -384,12 +382,12 @@ class LogManager:
         durable = {
             key: end
             for key, end in ends.items()
-            if end > self._recovery_points.get(key, 0) and partition_directory(*key) not in journal.failures
+            if end > self._recovery_points.get(key) and partition_directory(*key) not in journal.failures
         }
         try:
             if durable:
-                self._recovery_points = self._recovery_points | durable
-                self._write_recovery_points()
+                self._recovery_points.note(durable)
+                self._recovery_points.write()
             self._leftovers = journal.keep(self._fs, self._ids.uuid()[:ID_SIZE])
         except OSError as error:
             if error.errno not in NO_SPACE:
@@ -405,7 +403,7 @@ class LogManager:
         `clean`: whether the last stop closed the log cleanly. `start_known`: whether the checkpoint of log start
         offsets could be read. Raises OSError if no file descriptor is left.
         """
-        known = self._recovery_points.get(key, 0)
+        known = self._recovery_points.get(key)
         recovery_point = max(known, self._left_journal.end_offset(partition_directory(*key)))
         unsynced_from = recovery_point if self._left_journal.damage is None else known
         point = LoadPoint(
@@ -429,7 +427,7 @@ class LogManager:
         except CorruptLog as damage:
             if self._unread_points:
                 # The next start may be able to read the checkpoint, but must not take the damage for a torn write.
-                self._recovery_points[key] = max(known, damage.offset + 1)
+                self._recovery_points.current[key] = max(known, damage.offset + 1)
             if not self._open_sound_part(key, path, point, damage):
                 self._take_offline(key, damage)
         except KafkaError as error:
@@ -492,7 +490,7 @@ class LogManager:
     def forget(self, key: TopicPartition) -> None:
         """Forget a lost partition whose topic no longer exists."""
         del self.lost[key]
-        self._drop_recovery_points({key})
+        self._recovery_points.drop([key])
 
     def note_stray(self, key: TopicPartition) -> None:
         """Record that the partition belongs to no topic, so that its directory may be moved away after a clean stop.
@@ -533,7 +531,7 @@ class LogManager:
         for log in self._logs.values():
             log.files.flusher = self._flusher
         if self._left_directories:
-            self._flusher.submit(self._remove_left_directories, "removal of deleted partitions", Lane.REMOVAL)
+            self._flusher.submit(self._remove_left_directories, "removal of deleted partitions", Lane.DELETION)
         file_bytes = self._journal_file_bytes()
         self._journal = Journal(
             self._fs,
@@ -660,9 +658,9 @@ class LogManager:
             self._note_start_offsets()
             self._write_start_offsets()  # waits for a write under way, which may contain the partition
             self._former.clear()
-        if key in self._recovery_points or key in self._written_recovery_points:
-            self._drop_recovery_points({key})
-            self._write_recovery_points()
+        self._recovery_points.drop([key])
+        if self._recovery_points.may_store([key]):
+            self._recovery_points.write()
         if key in self._cleaner_offsets:
             self._drop_cleaner_offsets({key})
             self._write_cleaner_offsets()
@@ -708,7 +706,7 @@ class LogManager:
         keys: set[TopicPartition] = set()
         async for key, _, _, _ in in_slices(doomed, _FORGOTTEN_AT_ONCE):
             keys.add(key)
-        self._drop_recovery_points(keys)
+        self._recovery_points.drop(keys)
         async for key in in_slices(list(keys), _FORGOTTEN_AT_ONCE):
             self._undeleted.pop(key, None)
             self._unmade.discard(key)
@@ -718,7 +716,9 @@ class LogManager:
             if self._flusher is None:
                 self._finish_deletion(key, target)
             else:
-                self._flusher.submit(partial(self._finish_deletion, key, target), f"deletion of {target}", Lane.REMOVAL)
+                self._flusher.submit(
+                    partial(self._finish_deletion, key, target), f"deletion of {target}", Lane.DELETION
+                )
 
     def _discard(self, partitions: Iterable[TopicPartition]) -> Steps[list[Doomed]]:
         """Close the logs of partitions that are being deleted, and return what must be renamed."""
@@ -740,14 +740,14 @@ class LogManager:
         """Remove deleted partitions from the checkpoints. If that fails, as on a full disk, `create` repeats it."""
         if self._flusher is None:
             return
-        if not keys.isdisjoint(self._written_recovery_points):
+        if self._recovery_points.may_store(keys):
             with suppress(OSError):
-                await asyncio.shield(self._flusher.submit(self._write_new_recovery_points, _WRITE_POINTS))
+                await asyncio.shield(self._flusher.submit(self._recovery_points.write_changes, _WRITE_POINTS))
         if not keys.isdisjoint(self._former):
             self._start_offset_moved(lambda: None)
             with suppress(KafkaError):
                 await self.start_offsets_on_disk()
-        if not keys.isdisjoint(self._cleaner_offsets):
+        if any(key in self._cleaner_offsets for key in keys):
             dropped = {key: at for key, at in self._cleaner_offsets.items() if key in keys}
             self._drop_cleaner_offsets(keys)
             try:
@@ -758,14 +758,6 @@ class LogManager:
     def _drop_cleaner_offsets(self, keys: set[TopicPartition]) -> None:
         """Remove these partitions from the cleaner offsets for the next checkpoint."""
         self._cleaner_offsets = {key: at for key, at in self._cleaner_offsets.items() if key not in keys}
-
-    def _drop_recovery_points(self, keys: set[TopicPartition]) -> None:
-        """Remove these partitions from the recovery points of the next checkpoint, but not from a write under way."""
-        if not keys.isdisjoint(self._recovery_points):
-            points = self._recovery_points.copy()
-            for key in keys:
-                points.pop(key, None)
-            self._recovery_points = points
 
     def _finish_deletion(self, key: TopicPartition, path: str) -> None:
         """Remove a deleted partition from the disk. Raises OSError.
@@ -783,8 +775,8 @@ class LogManager:
         recovery points are removed, because later ones with the same names belong to new partitions. Raises OSError.
         """
         remove_content(self._fs, path)
-        if not keys.isdisjoint(self._written_recovery_points):
-            self._write_recovery_points()
+        if self._recovery_points.may_store(keys):
+            self._recovery_points.write()
         keys.clear()
         remove_tree(self._fs, path)
 
@@ -792,9 +784,13 @@ class LogManager:
         """When the broker starts, prepare to finish the deletions that a stop or a crash has interrupted.
 
         `keys` are the deleted partitions with recovery points, `paths` their renamed directories. `start` begins to
-        remove the directories in the background.
+        remove the directories in the background. If a full disk has no space for the checkpoint now, it is written when
+        files have been removed.
         """
-        self._drop_recovery_points(keys)
+        self._recovery_points.drop(keys)
+        if self._recovery_points.may_store(keys):
+            with suppress(OSError):
+                self._recovery_points.write()
         self._left_directories = paths
         self._left_keys = keys
 
@@ -902,7 +898,7 @@ class LogManager:
         """Do the work of `_checkpoint`: look at all logs in slices; then, without a pause, begin the writes."""
         moved: list[TopicPartition] = []
         grown: list[PartitionLog] = []
-        known = self._recovery_points
+        known = self._recovery_points.current
         for log in list(self._logs.values()):
             key = log.topic, log.partition
             if known.get(key) != log.files.synced_offset:
@@ -921,16 +917,16 @@ class LogManager:
         """Update the recovery points of these partitions. Partitions without a log are skipped."""
         moved = {key: log.files.synced_offset for key in keys if (log := self._logs.get(key)) is not None}
         if moved:
-            self._recovery_points = self._recovery_points | moved
+            self._recovery_points.note(moved)
 
     def _begin_points_write(self) -> asyncio.Future[None] | None:
         """Begin to write the recovery points to disk; return the future of the write, or None if none is needed.
 
         The future fails with OSError.
         """
-        if self._flusher is None or self._recovery_points is self._written_recovery_points:
+        if self._flusher is None or not self._recovery_points.has_changed:
             return None
-        return self._flusher.submit(self._write_new_recovery_points, _WRITE_POINTS)
+        return self._flusher.submit(self._recovery_points.write_changes, _WRITE_POINTS)
 
     async def _save_all(self, logs: list[PartitionLog]) -> None:
         """Save the state of these logs, one per turn of the event loop, to shorten a start after a crash."""
@@ -948,25 +944,11 @@ class LogManager:
         """Return the offset up to which each partition is on disk; for offline and lost ones, the last known offset."""
         points = {key: log.files.synced_offset for key, log in self._logs.items()}
         others = (*self.offline, *self.lost)
-        return points | {key: self._recovery_points[key] for key in others if key in self._recovery_points}
+        known = self._recovery_points.current
+        return points | {key: known[key] for key in others if key in known}
 
     # The `_write_…` methods run in a thread or on the event loop. Each writes the state as of the moment when it gets
     # the lock, so that the last write has the newest state.
-
-    def _write_recovery_points(self) -> None:
-        """Write and sync the checkpoint of recovery points. Raises OSError."""
-        with self._checkpoint_lock:
-            points = self._recovery_points
-            self.checkpoints.write(RECOVERY_POINTS, points)
-            self._written_recovery_points = points
-
-    def _write_new_recovery_points(self) -> None:
-        """Write the recovery points, unless another write already covered all changes before this job began.
-
-        So the deletions of many topics at the same time need only a few writes. Raises OSError.
-        """
-        if self._recovery_points is not self._written_recovery_points:
-            self._write_recovery_points()
 
     def _write_cleaner_offsets(self) -> None:
         """Write and sync the checkpoint of the offsets up to which logs are compacted. Raises OSError."""

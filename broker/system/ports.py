@@ -170,7 +170,10 @@ class Lane(Enum):
     """Writes checkpoints, one job at a time, in order."""
 
     REMOVAL = "removal"
-    """Removes files, which may take seconds, one job at a time, in order. No response waits for these jobs."""
+    """Removes segments and journal files, which may take seconds, one job at a time, in order."""
+
+    DELETION = "deletion"
+    """Removes the directories of deleted partitions, which may take minutes. No response waits for these jobs."""
 
     COMPACTION = "compaction"
     """Reads segments and writes the records that compaction keeps."""

@@ -27,6 +27,7 @@ DEFAULT_SIZES: Final[Mapping[Lane, int]] = {
     Lane.REWRITE: 1,  # its jobs share the interpreter with the event loop
     Lane.HOUSEKEEPING: 1,  # one thread keeps the jobs in order
     Lane.REMOVAL: 1,  # one thread keeps the jobs in order
+    Lane.DELETION: 1,  # one thread leaves the disk to the other lanes
     Lane.COMPACTION: 1,  # one log is compacted at a time
     Lane.DECOMPRESSION: 4,
     Lane.READ: 4,

@@ -22,6 +22,7 @@ from oncelog.broker.log import (
     log_manager,
 )
 from oncelog.broker.log.data_directory import DataDirectory
+from oncelog.broker.log.journal import MIN_FILE_BYTES
 from oncelog.broker.system.pooled_files import PooledFileSystem
 from oncelog.broker.system.ports import RealFileSystem, SystemClock, SystemRandomIds
 from oncelog.protocol.control_records import control_batch
@@ -1038,12 +1039,133 @@ async def test_left_directories_need_one_write_of_the_checkpoint_although_their_
     log.append(batch("b"))
     await asyncio.shield(log.flushed(1) or asyncio.sleep(0))
     manager._note_synced([("t", 0)])
-    manager._write_recovery_points()
+    manager._recovery_points.write()
     before = writes
     go_on.set()
     await settle(manager)
     assert deleted_directories(fs) == []
     assert writes - before <= 1
+    await manager.stop()
+
+
+class Gate:
+    """A point that a thread reaches, and where it waits until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.reached, self.open = threading.Event(), threading.Event()
+
+    def wait(self) -> None:
+        self.reached.set()
+        self.open.wait(10)
+
+
+async def test_a_write_of_recovery_points_under_way_cannot_store_a_deleted_partition_that_exists_again(
+    fs: FaultyFileSystem,
+) -> None:
+    """The write began between the rename of the directory and the removal of the recovery point.
+
+    After a crash, the new partition looked damaged and accepted no writes.
+    """
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, CONFIG)
+    for _ in range(3):
+        log.append(batch("a"))
+    other = manager.create("u", 0, CONFIG)
+    await settle(manager)
+    manager._note_synced([("t", 0)])  # as by the timer, whose write has to wait for another one
+    renaming, writing = Gate(), Gate()
+    gates = {"rename": [renaming], "open": [writing]}
+
+    def wait(operation: str, path: str) -> None:
+        concerned = "t-0" in path if operation == "rename" else "recovery-point-offset-checkpoint" in path
+        if concerned and gates.get(operation):
+            gates[operation].pop().wait()
+
+    fs.before = wait
+    deleting = asyncio.create_task(manager.delete([("t", 0)]))
+    await asyncio.to_thread(renaming.reached.wait, 10)
+    other.append(batch("a"))
+    await asyncio.shield(other.flushed(1) or asyncio.sleep(0))
+    manager._checkpoint()  # as by the timer: the write waits behind the rename
+    renaming.open.set()
+    await asyncio.to_thread(writing.reached.wait, 10)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    is_deleted = deleting.done()
+    if not is_deleted:
+        writing.open.set()
+        await deleting
+    log = manager.create("t", 0, CONFIG)
+    log.append(batch("b"))
+    await asyncio.shield(log.flushed(1) or asyncio.sleep(0))
+    writing.open.set()
+    await settle(manager)
+    manager.abandon()
+    fs.kill()
+    fs.before = None
+    manager = new_manager(fs)
+    manager.open()
+    log = manager.get("t", 0)
+    assert log is not None
+    assert (manager.read_only, values(log.batches()), is_deleted) == ({}, ["b"], False)
+    manager.abandon()
+
+
+async def test_a_deletion_does_not_wait_for_the_directories_that_an_earlier_process_has_left(
+    fs: FaultyFileSystem,
+) -> None:
+    """The journal could not remove its files meanwhile, and a deletion needs the journal."""
+    manager = new_manager(fs, journal_bytes=MIN_FILE_BYTES)
+    await manager.start()
+    await manager.stop()
+    for number in range(2):
+        fs.make_directory(f"/data/left-0.{number:032x}-delete")
+        fs.open(f"/data/left-0.{number:032x}-delete/a", create=True).close()
+    gate = Gate()
+    fs.before = lambda operation, path: gate.wait() if operation == "unlink" and "-delete" in path else None
+    manager = new_manager(fs, journal_bytes=MIN_FILE_BYTES)
+    await manager.start()
+    await asyncio.to_thread(gate.reached.wait, 10)
+    journal = manager._journal
+    assert journal is not None
+    logs = [manager.create("t", partition, CONFIG) for partition in range(4)]
+    for _ in range(30):  # more bytes than the files of the journal hold
+        for log in logs:
+            log.append(batch("a" * 500))
+        await asyncio.gather(*(asyncio.shield(log.flushed(log.log_end_offset) or asyncio.sleep(0)) for log in logs))
+        journal.maintain()
+    deleting = asyncio.create_task(manager.delete([("t", 0)]))
+    done, _ = await asyncio.wait([deleting], timeout=5)
+    gate.open.set()
+    await deleting
+    assert done
+    await settle(manager)
+    assert deleted_directories(fs) == []
+    await manager.stop()
+
+
+async def test_a_start_drops_the_recovery_points_of_deleted_partitions(fs: FaultyFileSystem) -> None:
+    """The first creation of a deleted name wrote the whole checkpoint on the event loop."""
+    manager = await checkpointed(fs, 2, CONFIG)
+    fs.before = all_of(
+        failing("open", "recovery-point-offset-checkpoint", errno.EIO, times=1000),
+        failing("unlink", "-delete/", errno.EIO, times=1000),
+    )
+    await manager.delete([("t", 0)])
+    await settle(manager)
+    manager.abandon()
+    fs.kill()
+    gate = Gate()
+    fs.before = lambda operation, path: gate.wait() if operation == "unlink" and "-delete" in path else None
+    manager = new_manager(fs)
+    await manager.start()
+    assert await asyncio.to_thread(gate.reached.wait, 10)
+    fs.before = failing("open", "recovery-point-offset-checkpoint", errno.EIO, times=1000)
+    assert manager.create("t", 0, CONFIG).log_end_offset == 0
+    fs.before = None
+    gate.open.set()
+    await settle(manager)
     await manager.stop()
 
 
