@@ -16,7 +16,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.batch_header import TRANSACTIONAL, assemble_batch
@@ -95,9 +95,12 @@ class StateLog:
             essential=essential,
         )
 
-    def check_room(self, partition: int, size: int) -> None:
-        """Raise KAFKA_STORAGE_ERROR if a batch of `size` bytes would need space that is kept for essential batches."""
-        self._replica_manager.partition(self.topic, partition).log.check_room(size)
+    def keep_room(self, partition: int, size: int) -> Callable[[], None]:
+        """Keep `size` bytes of the disk free for essential batches that follow, until the returned function is called.
+
+        Raise KAFKA_STORAGE_ERROR if they would need space that is kept for transaction decisions.
+        """
+        return self._replica_manager.partition(self.topic, partition).log.keep_room(size)
 
     def largest_batch(self) -> int:
         """Return the size in bytes of the largest batch that `append` accepts; essential batches may be larger."""

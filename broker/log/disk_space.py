@@ -12,6 +12,7 @@ written, or until the next call to `refresh`.
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -30,7 +31,16 @@ may have filled the disk.
 class DiskSpace:
     """The free space of one data directory, minus its reserve."""
 
-    __slots__ = ("_directory", "_fs", "_full", "_granted", "_granted_internally", "decision_bytes", "reserve_bytes")
+    __slots__ = (
+        "_directory",
+        "_fs",
+        "_full",
+        "_granted",
+        "_granted_internally",
+        "_kept",
+        "decision_bytes",
+        "reserve_bytes",
+    )
 
     def __init__(self, fs: FileSystem, directory: str, reserve_bytes: int, decision_bytes: int) -> None:
         """Reserve `reserve_bytes`, which clients cannot use.
@@ -43,6 +53,7 @@ class DiskSpace:
         self.decision_bytes = min(decision_bytes, reserve_bytes // 2)
         self._granted = 0
         self._granted_internally = 0
+        self._kept = 0  # for batches that follow
         self._full: set[str] = set()
 
     def require(self, size: int) -> None:
@@ -68,6 +79,19 @@ class DiskSpace:
             self._granted_internally = self._grant(size, self.decision_bytes, "log.reserve.decision.bytes")
         self._granted_internally -= size
 
+    def keep(self, size: int) -> Callable[[], None]:
+        """Keep `size` bytes free for batches of internal topics that follow, until the returned function is called.
+
+        Raise KAFKA_STORAGE_ERROR like `require_internally`.
+        """
+        self.require_internally(size)
+        self._kept += size
+
+        def give_back() -> None:
+            self._kept -= size
+
+        return give_back
+
     def check_compaction(self, name: str, *, internal: bool) -> None:
         """Raise ENOSPC if a compaction of the partition `name` has used too much of the reserve. May run in any thread.
 
@@ -91,7 +115,7 @@ class DiskSpace:
         `setting` reserves.
         """
         try:
-            available = self._fs.free_space(self._directory) - kept
+            available = self._fs.free_space(self._directory) - kept - self._kept
         except OSError as error:
             raise storage_error(f"the free space of {self._directory} cannot be read: {error}") from error
         if size > available:

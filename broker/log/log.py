@@ -121,9 +121,12 @@ class Log(Protocol):
         """Return an inspection of the records in a client's batch, for `append`. Raises KafkaError as `append` does."""
 
     def check_room(self, size: int) -> None:
-        """Raise KAFKA_STORAGE_ERROR if there is too little space for a batch of `size` bytes that is not essential.
+        """Raise KAFKA_STORAGE_ERROR if there is too little space for a client's batch of `size` bytes."""
 
-        In an internal topic, the bytes are subtracted from the available space as if they had been written.
+    def keep_room(self, size: int) -> Callable[[], None]:
+        """Keep `size` bytes of the disk free for essential batches that follow, until the returned function is called.
+
+        Raise KAFKA_STORAGE_ERROR if they would need the part of the reserve that is kept for transaction decisions.
         """
 
     def append(

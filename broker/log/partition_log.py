@@ -386,12 +386,16 @@ class PartitionLog:
         return append_result((base_offset, last_offset, log_append_time, offsets.log_start_offset, False))
 
     def check_room(self, size: int) -> None:
-        """Raise KAFKA_STORAGE_ERROR if there is too little space for a batch of `size` bytes that is not essential."""
+        """Raise KAFKA_STORAGE_ERROR if there is too little space for a client's batch of `size` bytes."""
         if self._disk_space is not None:
-            if self.config.internal:
-                self._disk_space.require_internally(size)
-            else:
-                self._disk_space.check(size)
+            self._disk_space.check(size)
+
+    def keep_room(self, size: int) -> Callable[[], None]:
+        """Keep `size` bytes of the disk free for essential batches that follow, until the returned function is called.
+
+        Raise KAFKA_STORAGE_ERROR if they would need the part of the reserve that is kept for transaction decisions.
+        """
+        return (lambda: None) if self._disk_space is None else self._disk_space.keep(size)
 
     def _append_many(
         self,

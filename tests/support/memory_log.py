@@ -129,6 +129,9 @@ class MemoryLog:
 
     def check_room(self, size: int) -> None: ...
 
+    def keep_room(self, size: int) -> Callable[[], None]:
+        return lambda: None
+
     def append(
         self,
         batches: Buffer,

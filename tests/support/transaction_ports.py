@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -117,7 +117,8 @@ class SimulatedStateLog:
     def existing(self) -> list[int]:
         return sorted({partition for partition, _ in self.records})
 
-    def check_room(self, partition: int, size: int) -> None: ...
+    def keep_room(self, partition: int, size: int) -> Callable[[], None]:
+        return lambda: None
 
     def largest_batch(self) -> int:
         return 1 << 40

@@ -81,6 +81,10 @@ class TransactionStateManager:
         self._entries: dict[str, TransactionEntry] = {}
         self._by_producer_id: dict[int, TransactionEntry] = {}
         self._completed: dict[str, TransactionEntry] = {}
+        self._kept_rooms: dict[str, Callable[[], None]] = {}
+        """For aborts without a transaction whose COMPLETE_ABORT is not in the log yet: the function that gives back the
+        disk space that is kept for it, by transactional id.
+        """
         self._sorted: dict[str, SortedSets] = {}
         """The sorted partitions of the transactional ids whose latest record is large."""
         self._completion_timer: asyncio.TimerHandle | None = None
@@ -228,6 +232,7 @@ class TransactionStateManager:
                     continue
                 for entry in batch:
                     entry.unwritten = None
+                    self._give_room_back(entry)
                     self._completed.pop(entry.metadata.transactional_id, None)
                     self._sorted.pop(entry.metadata.transactional_id, None)
                     del self._entries[entry.metadata.transactional_id]
@@ -339,22 +344,35 @@ class TransactionStateManager:
         level = self._level()
         sets = self._sorted_sets(values)
         records = [(key, encode_value(value, level, sets)) for value in values]
+        give_back: Callable[[], None] | None = None
         try:
             state = values[-1].state
             ends = state.is_prepare or state.is_complete
             if state.is_prepare and entry.metadata.state is not TransactionState.ONGOING:
                 # An abort without a transaction may have any size, because a session may have very many partitions. But
-                # a client that repeats such aborts must not use up the last part of the disk reserve.
+                # clients that repeat such aborts must not use up the last part of the disk reserve, neither with this
+                # batch nor with the COMPLETE_ABORT that follows it, which is as large.
                 size = sum(len(key) + len(value) + _RECORD_OVERHEAD for key, value in records)
-                self._state_log.check_room(entry.partition, size)
+                give_back = self._state_log.keep_room(entry.partition, 2 * size)
             now_ms = self._clock.now_ms()
             result = self._state_log.append(entry.partition, records, timestamp_ms=now_ms, essential=ends)
         except KafkaError as error:
+            if give_back is not None:
+                give_back()
             raise self._coordinator_error(entry, values[-1], error) from error
         if entry.unwritten is not None:
             entry.unwritten = None
             del self._completed[values[0].transactional_id]
+            self._give_room_back(entry)
+        if give_back is not None:
+            self._kept_rooms[values[0].transactional_id] = give_back
         return result.last_offset + 1
+
+    def _give_room_back(self, entry: TransactionEntry) -> None:
+        """Give back the disk space that is kept for a COMPLETE_ABORT of this transactional id, if there is any."""
+        give_back = self._kept_rooms.pop(entry.metadata.transactional_id, None)
+        if give_back is not None:
+            give_back()
 
     def _sorted_sets(self, values: list[TransactionMetadata]) -> SortedSets | None:
         transactional_id = values[-1].transactional_id
@@ -379,6 +397,7 @@ class TransactionStateManager:
                 done.set_result(None)
             return
         self._forget_if_new(entry)
+        self._give_room_back(entry)
         entry.wake()
         if not done.done():
             known = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.NOT_COORDINATOR, str(error))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 import pytest
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer
@@ -62,6 +62,15 @@ async def open_transaction(broker: BrokerNode, transactional_id: str) -> tuple[i
     return who
 
 
+async def all_complete(broker: BrokerNode, transactional_ids: Iterable[str]) -> None:
+    """Wait until the markers of these ids' transactions are written, and write their last records."""
+    state = broker.transaction_coordinator.state
+    for transactional_id in transactional_ids:
+        while (entry := state.get(transactional_id)) is None or entry.metadata.state.is_prepare:
+            await asyncio.sleep(0)
+    state.write_completed()
+
+
 async def test_offset_commits_leave_room_for_decisions_and_markers(broker: BrokerNode, fs: FaultyFileSystem) -> None:
     who = await open_transaction(broker, "id")
     fill(broker, fs, RESERVE)
@@ -108,6 +117,44 @@ async def test_aborts_without_a_transaction_leave_room_for_decisions(
     fs.capacity = None
     broker.log_manager._disk_space.refresh()
     await abort_nothing(1)
+
+
+@pytest.mark.parametrize("commits", [False, True])
+async def test_simultaneous_aborts_without_a_transaction_leave_room_for_decisions(
+    broker: BrokerNode, fs: FaultyFileSystem, commits: bool
+) -> None:
+    """Each passed the check before the second record of any of them was written."""
+    transactions = broker.transaction_coordinator
+    who = await open_transaction(broker, "id")
+    partitions = [("other", index) for index in range(600)]
+    await broker.metadata.create_topic("other", len(partitions), {})
+    others: dict[str, tuple[int, int]] = {}
+    for number in range(20):
+        name = f"other-{number}"
+        other = await transactions.init_producer_id(name, 60_000)
+        await transactions.registration.add_partitions(name, *other, partitions, TV2, session=True)
+        others[name] = await transactions.end_txn(name, *other, True, TV2, written=frozenset(), keeps_session=True)
+    await all_complete(broker, others)
+    fill(broker, fs, RESERVE)
+    ends = [transactions.end_txn(name, *other, False, TV2) for name, other in others.items()]
+    codes = [
+        error.code for error in await asyncio.gather(*ends, return_exceptions=True) if isinstance(error, KafkaError)
+    ]
+    assert 0 < len(codes) < len(others)
+    assert set(codes) == {ErrorCode.NOT_COORDINATOR}, "a retriable code"
+    if commits:  # they must not take the space of the records that follow
+        refusals = [error for number in range(1000) if (error := refused(broker, f"group-{number}")) is not None]
+        assert refusals
+    await all_complete(broker, others)
+    assert fs.capacity is not None
+    assert fs.capacity - fs.used() > RESERVE // 5
+    await transactions.end_txn("id", *who, True, TV2)
+    fs.capacity = None
+    broker.log_manager._disk_space.refresh()
+    for name in others:
+        await transactions.end_txn(name, *await transactions.init_producer_id(name, 60_000), False, TV2)
+    await all_complete(broker, others)
+    assert broker.log_manager._disk_space._kept == 0
 
 
 async def test_space_is_freed_while_offsets_are_refused(broker: BrokerNode, fs: FaultyFileSystem) -> None:
