@@ -20,7 +20,7 @@ from ..metadata import Metadata, Topic
 from ..metadata.topic_config import log_config
 from ..scheduling.shared_turns import SharedTurns
 from ..scheduling.slices import in_slices
-from ..scheduling.steps import Steps, run_in_slices, run_slice, waited
+from ..scheduling.steps import SLICE, Steps, run_in_slices, run_slice, waited
 from ..system.ports import Clock
 from ..topic_names import METADATA_TOPIC, OFFSETS_TOPIC
 from .markers import Marker, TopicPartition
@@ -79,7 +79,7 @@ class ReplicaManager:
         self._beyond_deletion: defaultdict[str, list[int]] = defaultdict(list)
         """The indexes, by topic name, of partitions that were on disk at the start although the record of their topic's
         deletion has fewer partitions."""
-        self._marker_turns = SharedTurns()
+        self._marker_turns = SharedTurns(lambda: self._log_manager.crowding.end)
         self._leader_epochs: dict[str, dict[int, int]] = {}
         """The leader epochs above the first one, by topic name and partition index."""
 
@@ -398,7 +398,11 @@ class ReplicaManager:
 
         Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR if the log cannot be opened.
         """
-        await run_in_slices(self._ready(key))
+        while not self.is_ready(key):
+            if self._log_manager.crowding.end is not None:
+                await self._marker_turns.wait(_MARKER)
+            else:
+                await run_in_slices(self._opened(key))
 
     def _append_to_all(
         self, marker: Marker, codes: dict[TopicPartition, ErrorCode]
@@ -408,9 +412,16 @@ class ReplicaManager:
         For all other partitions, add the error code to `codes`.
         """
         unflushed: list[tuple[TopicPartition, asyncio.Future[None]]] = []
-        for key in marker.partitions:
+        crowding = self._log_manager.crowding
+        turn_ends = 0
+        for number, key in enumerate(marker.partitions):
+            # After the wait, a slice of markers is appended even if the descriptors become crowded again: otherwise,
+            # other writers could delay the markers without end.
+            if crowding.end is not None and number >= turn_ends:
+                yield from waited(self._marker_turns.wait(_MARKER * (len(marker.partitions) - number)))
+                turn_ends = number + SLICE // _MARKER
             try:
-                yield from self._ready(key)
+                yield from self._opened(key)
                 flush = self._append_marker(key, marker)
             except KafkaError as error:
                 codes[key] = error.code
@@ -422,19 +433,13 @@ class ReplicaManager:
             yield _MARKER
         return unflushed
 
-    def _ready(self, key: TopicPartition) -> Steps[None]:
-        """Wait until a marker can be appended to the partition immediately (`is_ready`); open its log if necessary.
+    def _opened(self, key: TopicPartition) -> Steps[None]:
+        """Open the log of a partition, unless it is open.
 
         Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR if the log cannot be opened.
         """
-        crowding = self._log_manager.crowding
-        while True:
-            if crowding.end is not None:
-                yield from waited(crowding.end)
-                continue
-            partition = self.partition(*key)
-            if partition.is_open:
-                return
+        partition = self.partition(*key)
+        if not partition.is_open:
             yield from partition.open()
 
     def _append_marker(self, key: TopicPartition, marker: Marker) -> asyncio.Future[None] | None:

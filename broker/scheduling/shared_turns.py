@@ -9,29 +9,43 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
 
 from .steps import SLICE, ResultT, Steps, run_in_slices
 
+Obstacle: TypeAlias = Callable[[], "asyncio.Future[Any] | None"]
+"""Returns None if work may be done now, else a future that is done when the obstacle may be over."""
+
 
 class SharedTurns:
-    """The turns of the event loop that some tasks share. The tasks get their turns in the order in which they ask."""
+    """The turns of the event loop that some tasks share. The tasks get their turns in the order in which they ask.
 
-    def __init__(self) -> None:
+    While there is an `obstacle`, no turn is given to tasks that wait.
+    """
+
+    def __init__(self, obstacle: Obstacle = lambda: None) -> None:
+        self._obstacle = obstacle
         self._left = SLICE
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
         self._is_counting = False
 
     async def take(self, units: int) -> None:
         """Wait until `units` of work may be done; usually return at once. More than a slice counts as one slice."""
-        units = min(units, SLICE)
         if self._left > 0 and not self._waiting:
-            self._count(units)
-            return
+            self._count(min(units, SLICE))
+        else:
+            await self.wait(units)
+
+    def wait(self, units: int) -> asyncio.Future[None]:
+        """Return a future that is done when `units` of work may be done, in one of the next turns.
+
+        If there is an obstacle, it is over by then, but another task may have caused it again.
+        """
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((granted, units))
-        await granted
+        self._waiting.append((granted, min(units, SLICE)))
+        self._count(0)
+        return granted
 
     async def run_in_slices(self, steps: Steps[ResultT], units: int) -> ResultT:
         """Run steps to their end and return their result, like `steps.run_in_slices`, but in shared turns.
@@ -42,7 +56,7 @@ class SharedTurns:
 
         def next_turn() -> Coroutine[Any, Any, None]:
             nonlocal left
-            taken = left if left > 0 else SLICE
+            taken = left if left > 0 else 1 if left == 0 else SLICE
             left -= SLICE
             return self.take(taken)
 
@@ -62,6 +76,11 @@ class SharedTurns:
         self._is_counting = False
         self._left = SLICE
         while self._waiting and self._left > 0:
+            obstacle = self._obstacle()
+            if obstacle is not None:
+                self._is_counting = True
+                obstacle.add_done_callback(lambda _: self._begin_turn())
+                return
             granted, units = self._waiting.popleft()
             if not granted.done():  # else its task was cancelled
                 granted.set_result(None)

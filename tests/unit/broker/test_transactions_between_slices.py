@@ -298,11 +298,11 @@ class NotedMarkers:
             notes.by_partition[key].append((marker.producer_epoch, marker.commit))
             return notes.flush
 
-        def ready(manager: ReplicaManager, key: TopicPartition) -> Steps[None]:
+        def opened(manager: ReplicaManager, key: TopicPartition) -> Steps[None]:
             yield 0
 
         monkeypatch.setattr(ReplicaManager, "_append_marker", append)
-        monkeypatch.setattr(ReplicaManager, "_ready", ready)
+        monkeypatch.setattr(ReplicaManager, "_opened", opened)
 
     def counts(self, *topics: str) -> Counter[tuple[tuple[int, bool], ...]]:
         """How many partitions of these topics have which markers."""
@@ -440,18 +440,53 @@ async def test_transaction_completes_only_when_all_markers_are_flushed(
     assert times == (1 if flushed else 2)
 
 
-async def test_markers_of_transactions_that_end_together_take_turns(broker: BrokerNode, markers: NotedMarkers) -> None:
+@pytest.mark.parametrize(
+    ("size", "crowded"), [(10, None), (PARTITIONS, None), (1, 0), (10, 0), (PARTITIONS, 0), (PARTITIONS, 30)]
+)
+async def test_markers_of_transactions_that_end_together_take_turns(
+    broker: BrokerNode, markers: NotedMarkers, size: int, crowded: int | None
+) -> None:
+    """Also of those that have waited together for file descriptors, from the turn `crowded` on."""
     await producer_of(broker, "a")
-    partitions = [("a", index) for index in range(PARTITIONS)]
-    ends = [Marker(number, 0, coordinator_epoch=0, commit=True, partitions=partitions) for number in range(20)]
+    partitions = [("a", index) for index in range(size)]
+    count = 4_000 if size == 1 else 40_000 // size
+    ends = [Marker(number, 0, coordinator_epoch=0, commit=True, partitions=partitions) for number in range(count)]
+    crowding = broker.log_manager.crowding
     writing = asyncio.gather(*(broker.replica_manager.append_markers([marker]) for marker in ends))
     counts = [0]
     while not writing.done():
+        if len(counts) - 1 == crowded:
+            crowding.end = asyncio.get_running_loop().create_future()
+        if crowding.end is not None and len(counts) == 1000:  # all of them wait by now
+            assert counts[-1] == counts[-900]
+            crowding.end.set_result(None)
+            crowding.end = None
         await asyncio.sleep(0)
         counts.append(sum(map(len, markers.by_partition.values())))
     assert await writing == [[dict.fromkeys(partitions, ErrorCode.NONE)]] * len(ends)
-    assert counts[-1] == len(ends) * PARTITIONS
+    assert counts[-1] == len(ends) * size
     assert max(after - before for before, after in pairwise(counts)) <= 2 * SLICE // 10
+
+
+async def test_markers_are_written_although_other_writers_use_every_free_descriptor(
+    broker: BrokerNode, markers: NotedMarkers
+) -> None:
+    """The descriptors are crowded again whenever the turn of the markers comes."""
+    await producer_of(broker, "a")
+    crowding = broker.log_manager.crowding
+    partitions = [("a", index) for index in range(PARTITIONS)]
+    marker = Marker(1, 0, coordinator_epoch=0, commit=True, partitions=partitions)
+    crowding.end = end = asyncio.get_running_loop().create_future()
+    writing = asyncio.create_task(broker.replica_manager.append_markers([marker]))
+    for _ in range(PARTITIONS // 10):
+        for _ in range(5):
+            await asyncio.sleep(0)
+        crowding.end = None
+        end.set_result(None)
+        await asyncio.sleep(0)
+        crowding.end = end = asyncio.get_running_loop().create_future()
+    assert writing.done()
+    assert await writing == [dict.fromkeys(partitions, ErrorCode.NONE)]
 
 
 @pytest.mark.parametrize("turns", TURNS)

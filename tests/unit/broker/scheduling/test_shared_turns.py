@@ -81,3 +81,35 @@ async def test_steps_that_fail_hold_up_nobody(worker: Worker) -> None:
         with pytest.raises(ValueError, match="a bug"):
             await worker.turns.run_in_slices(failing(), SLICE)
         assert await worker.turns.run_in_slices(worker.steps("next", 1, SLICE), SLICE) == "next"
+
+
+async def test_an_obstacle_holds_up_all_who_wait_and_is_looked_for_before_each_turn() -> None:
+    loop = asyncio.get_running_loop()
+    obstacle: asyncio.Future[None] | None = loop.create_future()
+    turns = SharedTurns(lambda: obstacle)
+    done: list[int] = []
+
+    async def work(number: int) -> None:
+        nonlocal obstacle
+        await turns.wait(SLICE)
+        done.append(number)
+        if number == 1:
+            obstacle = loop.create_future()
+
+    tasks = [asyncio.create_task(work(number)) for number in range(5)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert done == []
+    first, obstacle = obstacle, None
+    assert first is not None
+    first.set_result(None)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert done in ([0, 1], [0, 1, 2]), "the next turn may have been given already"
+    assert obstacle is not None
+    second, obstacle = obstacle, None
+    second.set_result(None)
+    async with asyncio.timeout(5):
+        await asyncio.gather(*tasks)
+        await turns.take(1)
+    assert done == [0, 1, 2, 3, 4]
