@@ -351,11 +351,11 @@ class MetadataStore:
         """
         self.check_new(name)
         if name in self._undropped:
-            former, why = self._undropped[name]
-            self._drop(former)
-            if name in self._undropped or name in self._pending_names:
+            self._drop(self._undropped[name][0])
+            if name in self._undropped:
                 # The earlier topic's partitions would belong to the new topic, or the next start would delete both
                 # topics' data.
+                _, why = self._undropped[name]
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR,
                     f"The deletion of the earlier topic {name!r} is not finished, because it failed: {why.rstrip('.')}."

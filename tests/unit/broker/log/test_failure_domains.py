@@ -1089,7 +1089,7 @@ async def test_a_write_of_recovery_points_under_way_cannot_store_a_deleted_parti
     await asyncio.shield(other.flushed(1) or asyncio.sleep(0))
     manager._checkpoint()  # as by the timer: the write waits behind the rename
     renaming.open.set()
-    await asyncio.to_thread(writing.reached.wait, 10)
+    assert writing.reached.wait(10), "the event loop waits, too: the deletion goes on when the write has begun"
     for _ in range(20):
         await asyncio.sleep(0)
     is_deleted = deleting.done()

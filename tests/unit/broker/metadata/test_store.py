@@ -150,11 +150,11 @@ async def test_a_name_is_not_used_again_before_the_deletion_that_failed_is_finis
     store = await house.start()
     topic = await store.create_topic("t", 1, {})
     dropped: list[bytes] = []
-    full = True
+    failure: Exception | None = OSError(5, "the first reason")
 
     def drop(doomed: Topic) -> None:
-        if full:
-            raise error
+        if failure is not None:
+            raise failure
         dropped.append(doomed.topic_id)
 
     async def drop_later(doomed: Topic) -> None:
@@ -162,11 +162,13 @@ async def test_a_name_is_not_used_again_before_the_deletion_that_failed_is_finis
 
     store.on_topic_deleted.append(drop if at_once else drop_later)
     await store.delete_topic(topic)
+    failure = error
     with pytest.raises(KafkaError, match="deletion") as caught:
         store.create_topic("t", 1, {})
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert ("the disk is full" if isinstance(error, KafkaError) else "no") in caught.value.message
-    full = False
+    known = "the first reason" if not at_once else "the disk is full" if isinstance(error, KafkaError) else "no"
+    assert known in caught.value.message
+    failure = None
     await store.settled()  # that attempt has resumed the deletion
     anew = await store.create_topic("t", 1, {})
     assert dropped == [topic.topic_id]
