@@ -265,9 +265,9 @@ class SinkOptions(Options):
     )
     adopt_query: bool = boolean(
         False,
-        doc="Write the pending batch of a checkpoint although Kafka has no state of the query, because the"
-        " state has expired or the checkpoint belonged to another sink. First check what was written last, because"
-        " the batch may be written twice.",
+        doc="Write the batch that a checkpoint has planned, but not recorded as done, although Kafka has no state of"
+        " the query, because the state has expired or the checkpoint belonged to another sink. First check what was"
+        " written last, because the batch may be written twice.",
     )
 
 
