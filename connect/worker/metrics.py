@@ -304,8 +304,11 @@ _PAGE: Final = """# Metrics of a connect worker
 `GET /metrics` on a worker's REST interface returns metrics about the worker, its group, and the connectors and tasks
 that it runs, in Prometheus' text format. The metrics are those of Kafka Connect, and their names are derived from Kafka
 Connect's: for example, the attribute `source-record-poll-total` of `kafka.connect:type=source-task-metrics` becomes
-`kafka_connect_source_task_source_record_poll_total`. Rates, means, maxima, minima and percentages cover the last 30 to
-60 seconds.
+`kafka_connect_source_task_source_record_poll_total`.
+
+Rates, means, maxima, minima and percentages cover the last 30 to 60 seconds. If nothing was measured in that time, a
+rate is 0, and each of the others is NaN. The ratios cover the time since the task's start. Values of percentages and
+ratios are from 0 to 1. The kind untyped is that of counters whose names do not end with `_total`.
 
 | name | kind | labels | meaning |
 |---|---|---|---|"""
