@@ -33,9 +33,9 @@ class ConsumerGroupHeartbeatResponse(Response):
 
 @request(key=68, versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatRequest(Request[ConsumerGroupHeartbeatResponse]):
-    """Lets a member of a consumer protocol group join (epoch 0), stay (the member's epoch) or leave (epoch -1, or -2
-    for a static member that will return), all with this one request (KIP-848). Null or -1 in a field means "unchanged".
-    v1 adds subscriptions by regular expression, and lets the member choose its own id.
+    """Lets a member of a group of the consumer protocol join (epoch 0), stay (the member's epoch) or leave (epoch -1,
+    or -2 for a static member that will return), all with this one request (KIP-848). Null or -1 in a field means
+    "unchanged". v1 adds subscriptions by regular expression, and lets the member choose its own id.
     """
 
     group_id: str = string("0+")

@@ -30,7 +30,7 @@ class OwnedTopicPartition(Struct):
 @data(versions="0-3", flexible="none")
 class ConsumerProtocolSubscription(Message):
     """The subscription that a member of a classic group sends to the leader: topics, and opaque bytes of the assignor.
-    JoinGroup carries it, and the broker does not interpret it. v1 adds the partitions that the member owns (KIP-429,
+    JoinGroup carries it, and the broker reads only the topics. v1 adds the partitions that the member owns (KIP-429,
     cooperative rebalancing), v2 the generation in which it owned them (KIP-792), v3 its rack (KIP-881).
     """
 

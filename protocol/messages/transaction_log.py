@@ -42,9 +42,9 @@ class TransactionLogValue(Message):
 @record_key(id=9000, versions="0", flexible="none")
 class GroupAssignmentKey(Message):
     """The key of a claim in `__transaction_state`: the claim that a transactional id has on partitions of a consumer
-    group (group-aware initialisation). The record with an empty transactional id is not a claim: it stores the newest
-    generation whose claims were dropped. Committed offsets may still contain claims of this or an older generation,
-    which are ignored. This record exists as long as the group has no newer claim.
+    group (group-aware initialisation). A record with an empty transactional id is not a claim. It stores the newest
+    generation whose claims were dropped: claims of this or an older generation in committed offsets are ignored. The
+    record exists until the group has a newer claim.
     """
 
     group_id: str = string("0")
@@ -59,8 +59,8 @@ class AssignedPartitionsSchema(Struct):
 
 @record_value(id=9000, versions="0", flexible="0+")
 class GroupAssignmentValue(Message):
-    """The claim's generation and partitions. A claim that was released has no partitions, and only its generation still
-    applies. A tombstone removes the generation, too.
+    """The claim's generation and partitions. A released claim has no partitions. Its generation stays, so that requests
+    of older generations are still refused. A tombstone removes the generation, too.
     """
 
     generation_id: int = int32("0+", default=-1)
