@@ -48,10 +48,11 @@ one number grows, and all others stay constant. `make bench` compares oncelog wi
 how long a small request waits while the broker does something large.
 
 Times are processor time of the broker's process, measured from outside. A client on the same machine sends {ahead}
-requests over TCP before it reads their responses. Each value is the lowest of {rounds} rounds. Durability is `os`.
+requests over TCP before it reads their responses. Each value is the lowest of {rounds} rounds, and still varies from
+run to run. With the setting `durability=os`, the broker does not wait for the disk.
 
-The horizontal axis is always logarithmic. The vertical axis is linear and begins at 0. If the costs differ by more than
-a factor of {wide}, it is logarithmic.
+The horizontal axis is always logarithmic. The vertical axis is linear and begins at 0, unless the costs differ by more
+than a factor of {wide}: then it is logarithmic.
 
 Machine: {machine}. Python {python}, oncelog {version}.
 """

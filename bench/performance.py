@@ -255,8 +255,8 @@ def transactional_ids(most: int) -> Growth:
         "Transactional ids",
         "transactional-ids",
         "transactional ids that the broker knows",
-        "A transaction looks up only its own id, so other ids cost nothing, except that they displace data from the"
-        " processor's caches. Memory and start time grow with the number of ids.",
+        "A transaction looks up only its own id. Other ids make it more expensive only because they displace data from"
+        " the processor's caches. Memory and start time grow with the number of ids.",
         [
             Figure("a transaction of one record", "µs"),
             Figure("memory", "MB"),
@@ -308,10 +308,10 @@ def record_size(most: int) -> Growth:
         "Record size",
         "record-size",
         "bytes of a record",
-        "Up to a few kilobytes, every request costs about the same. Above that, the cost grows with the number of"
-        " bytes, because of the checksum and the copies between socket, memory and page cache. A receive buffer above"
-        " 2 MiB is freed after its request, so the system has to find and clear memory for the next buffer."
-        " This makes the cost of Produce rise faster above 1 MB.",
+        "Up to a few kilobytes, every request costs about the same. The cost of larger records is mostly that of their"
+        " bytes: they are copied between socket, memory and page cache, and Produce also verifies their checksum. A"
+        " receive buffer above 2 MiB is freed after its request, so the system has to find and clear memory for the"
+        " next buffer. This makes the cost of Produce rise faster above 1 MB.",
         [Figure("one record", "µs")],
     )
     (requests,) = growth.figures
