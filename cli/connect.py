@@ -43,9 +43,9 @@ for command in COMMANDS:
 def standalone(worker: Path, connectors: tuple[Path, ...]) -> int:
     """Run a standalone worker with the connectors of the given files, until SIGTERM, SIGINT or SIGHUP.
 
-    WORKER is a .properties or .toml file with Kafka Connect's settings. CONNECTORS are .properties or .json files; JSON
-    with {"name", "config"} may contain an "initial_state". The command prints the line `ready URL` when the REST
-    interface answers and the connectors are started. Log lines go to stderr.
+    WORKER is a .properties or .toml file with Kafka Connect's settings. CONNECTORS are .properties, .toml or .json
+    files. JSON with {"name", "config"} may contain an "initial_state". The command prints the line `ready URL` when the
+    REST interface answers and the connectors are started. Log lines go to stderr.
 
     \b
     oncelog connect standalone worker.properties file-source.json

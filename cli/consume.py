@@ -78,8 +78,9 @@ def consume(
 ) -> int:
     """Print the records of TOPICS, each on a line, and wait for more until Ctrl-C.
 
-    Without --group and without an option that sets the start, only records that arrive from now on are printed. TIME is
-    2026-03-01T12:30 (local time), 2026-03-01T12:30:00Z, 15m, 2h or 7d (that long ago), or milliseconds since 1970.
+    Without an option that sets the start, only records that arrive from now on are printed. With --group, this holds
+    only for partitions without a committed offset. TIME is 2026-03-01T12:30 (local time), 2026-03-01T12:30:00Z, 15m,
+    2h or 7d (that long ago), or milliseconds since 1970.
 
     \b
     FORMAT is one of

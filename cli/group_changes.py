@@ -233,10 +233,11 @@ def unfence(name: str, yes: bool, as_json: bool, bootstrap: str) -> None:
 
     With group-aware transactions, a producer claims the input partitions that the group has assigned to its consumer.
     From then on, producers with an older generation, or with none, cannot commit offsets of these partitions. They
-    receive CONCURRENT_PRODUCER_COMMIT, or PRODUCER_FENCED if they are not oncelog clients. A claim ends when the
-    group's last member leaves, when the group is deleted, or when its offsets are deleted. Drop claims by hand when
-    clients that send no generation must take over a group that still has claims. Stop the group-aware producers first:
-    without claims, two producers can commit offsets of the same partition.
+    receive CONCURRENT_PRODUCER_COMMIT, or PRODUCER_FENCED if they are not oncelog clients. A claim ends, for
+    example, when the group's last member leaves, when the group is deleted, or when the committed offset of the
+    partition is deleted. Drop claims by hand when clients that send no generation must take over a group that still
+    has claims. Stop the group-aware producers first: without claims, two producers can commit offsets of the same
+    partition.
     """
 
     async def work() -> None:

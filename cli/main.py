@@ -74,9 +74,9 @@ def oncelog() -> None:
     oncelog group reset billing --to-time 2h          read the last two hours again
     oncelog txn list --state Ongoing                  open transactions
 
-    Commands that need a broker use the address --bootstrap HOST:PORT, else $ONCELOG_BOOTSTRAP, else 127.0.0.1:9092. A
-    profile (--profile NAME) contains an address and other settings. The broker may be Apache Kafka. --json prints
-    results as JSON. Exit codes: 0 success, 1 failure, 2 usage error.
+    Commands that need a broker use the address --bootstrap HOST:PORT, else that of --client-config FILE or --profile
+    NAME, else $ONCELOG_BOOTSTRAP, else 127.0.0.1:9092. A profile contains an address and other settings. The broker may
+    be Apache Kafka. --json prints results as JSON. Exit codes: 0 success, 1 failure, 2 usage error.
     """
 
 

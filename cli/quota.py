@@ -50,9 +50,9 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
 
     decorated: Callable[..., None] = with_owner
     for kind, name in reversed(_OWNERS.items()):
-        everyone = f"Every {kind} without a quota of its own."
+        everyone = f"Owner: every {kind} without a quota of its own."
         decorated = click.option(f"--default-{kind}", is_flag=True, help=everyone)(decorated)
-        decorated = click.option(f"--{kind}", metavar=name, help=f"The {kind} {name}.")(decorated)
+        decorated = click.option(f"--{kind}", metavar=name, help=f"Owner: the {kind} {name}.")(decorated)
     return decorated
 
 

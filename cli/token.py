@@ -156,7 +156,7 @@ def renew(token_id: str, period: int | None, as_json: bool, bootstrap: str) -> N
 @json_option
 @bootstrap_option
 def expire(token_id: str, after: int | None, yes: bool, as_json: bool, bootstrap: str) -> None:
-    """Remove the delegation token TOKEN_ID or, with --after, let it expire later. Connections that are open stay open.
+    """Remove the delegation token TOKEN_ID or, with --after, change when it expires. Open connections stay open.
 
     Only the token's owner and renewers may do so.
     """
