@@ -110,7 +110,9 @@ class ClientConfig(ClientTable):
         " default.",
         parser=_addresses,
     )
-    client_id: str = text("oncelog", doc="Name of this client in the broker's logs and metrics.")
+    client_id: str = text(
+        "oncelog", doc="Name of this client in the broker's logs and metrics. Kafka's default is empty."
+    )
     client_dns_lookup: str = text(
         "use_all_dns_ips",
         doc="Accepted for compatibility and ignored: the client tries all addresses of a host name, one after the"
@@ -237,14 +239,18 @@ class ClientConfig(ClientTable):
     retry_backoff_ms: int = long(
         100, at_least(0), doc="Wait before the first retry. Each further wait is about twice the one before."
     )
-    retry_backoff_max_ms: int = long(1_000, at_least(0), doc="Maximum wait before a retry, without the jitter of 20 %.")
+    retry_backoff_max_ms: int = long(
+        1_000, at_least(0), doc="Maximum wait before a retry. A jitter of up to 20 % may lengthen or shorten each wait."
+    )
     reconnect_backoff_ms: int = long(
         50,
         at_least(0),
         doc="Wait before the first new attempt to connect. Each further wait is about twice the one before.",
     )
     reconnect_backoff_max_ms: int = long(
-        1_000, at_least(0), doc="Maximum wait before a new attempt to connect, without the jitter of 20 %."
+        1_000,
+        at_least(0),
+        doc="Maximum wait before a new attempt to connect. A jitter of up to 20 % may lengthen or shorten each wait.",
     )
     socket_connection_setup_timeout_ms: int = long(
         10_000, at_least(1), doc="Maximum wait for a TCP connection, for each attempt."
@@ -255,7 +261,9 @@ class ClientConfig(ClientTable):
         doc="Accepted for compatibility and ignored: each attempt waits for socket.connection.setup.timeout.ms.",
     )
     connections_max_idle_ms: int = long(
-        540_000, at_least(-1), doc="Idle time after which a connection is closed; -1: never."
+        540_000,
+        at_least(-1),
+        doc="Idle time after which a connection is closed; -1: never. Kafka's admin client has 300000.",
     )
     metadata_max_age_ms: int = long(
         300_000, at_least(1), doc="Age at which metadata is refreshed. Values above 60000 have the effect of 60000."
@@ -275,15 +283,17 @@ class ClientConfig(ClientTable):
         131_072, at_least(-1), doc="Size of the TCP send buffer (SO_SNDBUF); -1: the system's default."
     )
     receive_buffer_bytes: int = long(
-        65_536, at_least(-1), doc="Size of the TCP receive buffer (SO_RCVBUF); -1: the system's default."
+        65_536,
+        at_least(-1),
+        doc="Size of the TCP receive buffer (SO_RCVBUF); -1: the system's default. Kafka's producer has 32768.",
     )
     cancel_grace_ms: int = long(
         1_500,
         at_least(0),
         doc="Maximum time to wait for the broker after a call was cancelled, for example by asyncio.timeout, or after"
-        " Ctrl-C has ended a block. In this time, the broker can acknowledge records, commit or abort a transaction, or"
-        " remove a group's member. Unfinished work continues in the background or is left to the broker's timeouts."
-        " Not a setting of Kafka's Java client.",
+        " Ctrl-C has ended a with block. In this time, the broker can acknowledge records, commit or abort a"
+        " transaction, or remove a group's member. What is then unfinished continues in the background, or is left to"
+        " the broker's timeouts. Not a setting of Kafka's Java client.",
     )
     receive_message_max_bytes: int = long(
         256 * 1024 * 1024,
@@ -339,12 +349,13 @@ class ProducerConfig(ClientConfig):
         doc="Bytes of records at which a batch is full; 0: each batch has one record. With compression,"
         " the compressed size counts, as estimated from earlier batches. A batch is then also full at 512 KB of"
         " uncompressed records, or at batch.size uncompressed bytes if that is larger. A batch begins with memory for"
-        " 16 KB, and takes more as it grows.",
+        " 16 KB, and takes more as it grows. Kafka's default is 16384.",
     )
     linger_ms: int = long(
         5,
         at_least(0),
-        doc="Maximum wait for more records before a batch is sent; batches of other partitions may be sent earlier.",
+        doc="Maximum wait for more records before a batch is sent. A batch is sent earlier if it is full, during"
+        " flush() or a commit, or while a record waits for memory.",
     )
     buffer_memory: int = long(
         33_554_432,
@@ -383,13 +394,13 @@ class ProducerConfig(ClientConfig):
         checked("serialize"),
         "SerializerLike[Any] | None",
         doc="Turns keys into bytes: an object with serialize(topic, value), or a function of the key. None: keys"
-        " are bytes. None as a key stays null.",
+        " are bytes. A key that is None stays null.",
     )
     value_serializer: SerializerLike[Any] | None = instance(
         checked("serialize"),
         "SerializerLike[Any] | None",
         doc="Turns values into bytes: an object with serialize(topic, value), or a function of the value. None:"
-        " values are bytes. None as a value stays null, which deletes the key in a compacted topic.",
+        " values are bytes. A value that is None stays null, which deletes the key in a compacted topic.",
     )
     transactional_id: str | None = text(
         None, doc="Name that makes the producer transactional. A newer producer with the same id fences it."
@@ -405,9 +416,10 @@ class ProducerConfig(ClientConfig):
     )
     consumer_group_aware_transaction: bool | str = boolean(
         True,
-        doc="true: init_transactions(assignment) fences by partition if the broker has the feature "
-        f"{GROUP_AWARE_TRANSACTION}, else by member and generation (KIP-447); false: always by member and generation; "
-        "require: raise UnsupportedVersionError if the broker lacks the feature. Not a setting of Kafka's Java client.",
+        doc=f"true: if the broker has the feature {GROUP_AWARE_TRANSACTION}, init_transactions(assignment) fences the "
+        "producers that worked on the assigned partitions before; otherwise, the broker checks member and generation "
+        "at each commit of offsets (KIP-447). false: always as in KIP-447. require: raise UnsupportedVersionError if "
+        "the broker lacks the feature. Not a setting of Kafka's Java client.",
         parser=_group_aware,
         keyword='bool | Literal["require"]',
     )
@@ -562,7 +574,9 @@ class ConsumerConfig(ClientConfig):
     max_decompressed_bytes: int = long(
         134_217_728, at_least(1), doc="Maximum bytes of a decompressed batch; a larger batch raises RecordCorruptError."
     )
-    client_rack: str = text("", doc="The rack of this client, for assignors. Records are always fetched from leaders.")
+    client_rack: str = text(
+        "", doc="The rack of this client, for the group's assignor. Records are always fetched from leaders."
+    )
     default_api_timeout_ms: int = long(60_000, at_least(0), doc="Maximum wait of calls that have no timeout argument.")
     allow_auto_create_topics: bool = boolean(
         True, doc="Whether the broker may create topics to which the consumer subscribes."

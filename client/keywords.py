@@ -16,16 +16,16 @@ class ClientKeywords(TypedDict, total=False):
     """Addresses host:port of one or more brokers, from which the client learns the others. Kafka has no default."""
     cancel_grace_ms: int
     """Maximum time to wait for the broker after a call was cancelled, for example by asyncio.timeout, or after
-    Ctrl-C has ended a block. In this time, the broker can acknowledge records, commit or abort a transaction, or
-    remove a group's member. Unfinished work continues in the background or is left to the broker's timeouts. Not a
-    setting of Kafka's Java client.
+    Ctrl-C has ended a with block. In this time, the broker can acknowledge records, commit or abort a transaction,
+    or remove a group's member. What is then unfinished continues in the background, or is left to the broker's
+    timeouts. Not a setting of Kafka's Java client.
     """
     client_dns_lookup: Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]
     """Accepted for compatibility and ignored: the client tries all addresses of a host name, one after the other."""
     client_id: str
-    """Name of this client in the broker's logs and metrics."""
+    """Name of this client in the broker's logs and metrics. Kafka's default is empty."""
     connections_max_idle_ms: int
-    """Idle time after which a connection is closed; -1: never."""
+    """Idle time after which a connection is closed; -1: never. Kafka's admin client has 300000."""
     metadata_max_age_ms: int
     """Age at which metadata is refreshed. Values above 60000 have the effect of 60000."""
     metadata_recovery_rebootstrap_trigger_ms: int
@@ -33,11 +33,11 @@ class ClientKeywords(TypedDict, total=False):
     metadata_recovery_strategy: Literal["rebootstrap", "none"]
     """When no known broker can be reached: start again from bootstrap.servers (rebootstrap), or keep trying (none)."""
     receive_buffer_bytes: int
-    """Size of the TCP receive buffer (SO_RCVBUF); -1: the system's default."""
+    """Size of the TCP receive buffer (SO_RCVBUF); -1: the system's default. Kafka's producer has 32768."""
     receive_message_max_bytes: int
     """Maximum size of a response; a larger response closes the connection. Not a setting of Kafka's Java client."""
     reconnect_backoff_max_ms: int
-    """Maximum wait before a new attempt to connect, without the jitter of 20 %."""
+    """Maximum wait before a new attempt to connect. A jitter of up to 20 % may lengthen or shorten each wait."""
     reconnect_backoff_ms: int
     """Wait before the first new attempt to connect. Each further wait is about twice the one before."""
     request_timeout_ms: int
@@ -45,7 +45,7 @@ class ClientKeywords(TypedDict, total=False):
     retries: int
     """Maximum number of retries of a Produce request. Prefer delivery.timeout.ms to bound retries."""
     retry_backoff_max_ms: int
-    """Maximum wait before a retry, without the jitter of 20 %."""
+    """Maximum wait before a retry. A jitter of up to 20 % may lengthen or shorten each wait."""
     retry_backoff_ms: int
     """Wait before the first retry. Each further wait is about twice the one before."""
     sasl_jaas_config: str
@@ -162,7 +162,7 @@ class SendingKeywords(ClientKeywords, total=False):
     """Bytes of records at which a batch is full; 0: each batch has one record. With compression, the compressed
     size counts, as estimated from earlier batches. A batch is then also full at 512 KB of uncompressed records, or
     at batch.size uncompressed bytes if that is larger. A batch begins with memory for 16 KB, and takes more as it
-    grows.
+    grows. Kafka's default is 16384.
     """
     buffer_memory: int
     """Maximum bytes of unacknowledged records. Records are counted uncompressed until their batch is sent, and
@@ -181,7 +181,9 @@ class SendingKeywords(ClientKeywords, total=False):
     enable_idempotence: bool
     """Make sure that retries neither duplicate nor reorder records."""
     linger_ms: int
-    """Maximum wait for more records before a batch is sent; batches of other partitions may be sent earlier."""
+    """Maximum wait for more records before a batch is sent. A batch is sent earlier if it is full, during flush()
+    or a commit, or while a record waits for memory.
+    """
     max_block_ms: int
     """Maximum wait of enqueue() for metadata or memory, and of transaction calls for a response."""
     max_in_flight_requests_per_connection: int
@@ -204,9 +206,10 @@ class PoolKeywords(SendingKeywords, total=False):
     """Settings of the producers of a `TransactionalProducerPool`."""
 
     consumer_group_aware_transaction: bool | Literal["require"]
-    """true: init_transactions(assignment) fences by partition if the broker has the feature
-    group.aware.transaction, else by member and generation (KIP-447); false: always by member and generation;
-    require: raise UnsupportedVersionError if the broker lacks the feature. Not a setting of Kafka's Java client.
+    """true: if the broker has the feature group.aware.transaction, init_transactions(assignment) fences the
+    producers that worked on the assigned partitions before; otherwise, the broker checks member and generation at
+    each commit of offsets (KIP-447). false: always as in KIP-447. require: raise UnsupportedVersionError if the
+    broker lacks the feature. Not a setting of Kafka's Java client.
     """
     transactional_group_id: str | None
     """The consumer group for which transactions commit offsets; send_offsets(offsets) then needs no group. With
@@ -234,7 +237,7 @@ class ReadingKeywords(ClientKeywords, total=False):
     check_crcs: bool
     """Whether to verify the checksum of every batch."""
     client_rack: str
-    """The rack of this client, for assignors. Records are always fetched from leaders."""
+    """The rack of this client, for the group's assignor. Records are always fetched from leaders."""
     default_api_timeout_ms: int
     """Maximum wait of calls that have no timeout argument."""
     exclude_internal_topics: bool
