@@ -85,8 +85,21 @@ ROWS: Final = (
         _LOW,
         "Methods that pages of other origins may use; by default GET, POST and HEAD.",
     ),
-    ConfigKey("rest.advertised.host.name", Type.STRING, None, _LOW, "Host at which other workers reach this worker."),
-    ConfigKey("rest.advertised.port", Type.INT, None, _LOW, "Port at which other workers reach this worker."),
+    ConfigKey(
+        "rest.advertised.host.name",
+        Type.STRING,
+        None,
+        _LOW,
+        "Host at which other workers reach this worker; by default the listener's, or an address of the machine if the "
+        "listener has no host or 0.0.0.0.",
+    ),
+    ConfigKey(
+        "rest.advertised.port",
+        Type.INT,
+        None,
+        _LOW,
+        "Port at which other workers reach this worker; by default the listener's.",
+    ),
     ConfigKey(
         "rest.advertised.listener",
         Type.STRING,

@@ -97,8 +97,20 @@ COMMON: Final = ConfigDef(
         "preparing on all workers of the group.",
         OneOfIgnoringCase("disabled", "preparing", "enabled"),
     ),
-    ConfigKey("group.id", Type.STRING, None, _HIGH, "Name of the group of workers."),
-    ConfigKey("offset.storage.topic", Type.STRING, None, _HIGH, "Topic for the offsets of source connectors."),
+    ConfigKey(
+        "group.id",
+        Type.STRING,
+        None,
+        _HIGH,
+        "Name of the group of workers. A standalone worker needs it only for exactly-once.",
+    ),
+    ConfigKey(
+        "offset.storage.topic",
+        Type.STRING,
+        None,
+        _HIGH,
+        "Topic for the offsets of source connectors. A standalone worker needs it only for exactly-once.",
+    ),
     ConfigKey(
         "offset.storage.partitions", Type.INT, 25, _LOW, "Number of partitions of a new offsets topic.", at_least(1)
     ),

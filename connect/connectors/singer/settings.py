@@ -47,7 +47,8 @@ SETTINGS = ConfigDef(
     ConfigKey("poll.interval.ms", Type.LONG, 60_000, _MEDIUM, "Wait between two runs of the tap, in ms.", at_least(0)),
     ConfigKey(
         "batch.size", Type.INT, 2000, _LOW,
-        "With transaction.boundary=connector: records per batch; a transaction has all batches up to a state.",
+        "With transaction.boundary=connector: records per batch; a transaction has all batches up to a state. "
+        "Otherwise, one batch has all records up to a state.",
         at_least(1),
     ),
     ConfigKey(

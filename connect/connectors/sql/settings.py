@@ -62,8 +62,8 @@ SETTINGS = ConfigDef(
     ConfigKey(
         "validate.non.null", Type.BOOLEAN, True, _LOW,
         "Whether a table is refused if its incrementing or timestamp columns can be null. If false, rows with a null "
-        "timestamp are read by their incrementing column. In mode timestamp, they are read once they have a timestamp. "
-        "Rows with a null incrementing column are never read.", None, "Mode",
+        "timestamp are read by their incrementing column or, in mode timestamp, once they have a timestamp. Rows with "
+        "a null incrementing column are never read.", None, "Mode",
     ),
     ConfigKey(
         "timestamp.delay.interval.ms", Type.LONG, 0, _HIGH,
