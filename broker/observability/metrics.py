@@ -53,20 +53,20 @@ PARKED_IN_GROUPS: Final = "oncelog_group_initialisations_parked"
 OLDEST_FLUSH: Final = "oncelog_oldest_flush_seconds"
 
 METRICS: Final = (
-    Metric(OPENED, Kind.COUNTER, (), "Transactions whose first partition was registered."),
+    Metric(OPENED, Kind.COUNTER, (), "Transactions that were started: their first partition was registered."),
     Metric(
         ENDED,
         Kind.COUNTER,
         ("result", "reason"),
-        "Transactions that were committed or aborted, by result (`commit` or `abort`) and reason (a request, or an"
-        " action of the broker).",
+        "Transactions that were committed or aborted, by result (`commit` or `abort`) and reason (the request, or the"
+        " action of the broker, that ended them).",
     ),
     Metric(
         FENCES,
         Kind.COUNTER,
         ("reason",),
-        "Producer epochs bumped by a party other than the producer itself: another instance, another producer of"
-        " the group, a timeout or an operator.",
+        "Producers that were fenced: their epoch was raised by another instance, another producer of the group, a"
+        " timeout or an operator.",
     ),
     Metric(
         INITIALISATIONS,
@@ -79,7 +79,7 @@ METRICS: Final = (
         REFUSED,
         Kind.COUNTER,
         ("request", "code"),
-        "Requests of transactional producers that were refused, by error code.",
+        "Requests of transactional producers that were refused, by request and error code.",
     ),
     Metric(
         WAITS,
@@ -96,9 +96,10 @@ METRICS: Final = (
         CLAIMS_DROPPED,
         Kind.COUNTER,
         ("reason",),
-        "Drops of a group's claims, by reason, for example because the group was deleted or its last member left.",
+        "Events that dropped claims of a group, by reason: for example, the group was deleted, or its last member"
+        " left.",
     ),
-    Metric(CLAIMED, Kind.GAUGE, (), "Partitions that a producer currently claims in a group."),
+    Metric(CLAIMED, Kind.GAUGE, (), "Partitions of groups that a producer currently claims."),
     Metric(
         PARKED_IN_GROUPS,
         Kind.GAUGE,
@@ -223,11 +224,11 @@ def _cumulative(seen: _Observations) -> list[tuple[str, float]]:
 _PAGE: Final = """\
 # Metrics
 
-If `metrics.listener` is set to `host:port`, the broker answers `GET /metrics` there in Prometheus' text format.
-If the setting is empty, it does not. [TLS and credentials](operations.md#who-may-read-metrics-and-health) can protect
-the metrics.
+If `metrics.listener` is set, for example to `127.0.0.1:9404`, the broker answers `GET /metrics` at this address in
+Prometheus' text format, and `GET /health`. [TLS and credentials](operations.md#who-may-read-metrics-and-health) can
+protect both.
 
-The broker answers `GET /health` there with 200, or with 503 and the reason if one of these conditions holds:
+`GET /health` is answered with 200, or with 503 and the reason if one of these conditions holds:
 
 * The data directory has failed.
 * A flush of a log takes longer than `health.flush.max.ms`, for example because the disk is full or does not
@@ -240,13 +241,17 @@ The broker answers `GET /health` there with 200, or with 503 and the reason if o
 
 The listener opens when the coordinators have read their logs. Until then, connections are refused. A broker whose
 event loop is blocked answers late, so give a health check a time limit. Single partitions that are offline or read-only
-do not make a broker unhealthy; the log names them. `oncelog health` uses Kafka's protocol. It checks that the broker
-answers, that its data directory has not failed and that the probe succeeds. It does not check flushes.
+do not make a broker unhealthy; the log names them.
 
-Each event that a metric counts (a fence, an abort, an expiry, a wait, a refusal) also has a line in the log. The line
-contains the reason, the client that caused the event (id and host), the request, and the producer's epochs before and
-after the event.
-If one kind of event has more than `logging.max.lines.per.second` lines in a second, the log suppresses and counts the
+Without `--url`, `oncelog health` uses Kafka's protocol instead of `GET /health`. It checks that the broker answers,
+that its data directory has not failed and that the probe succeeds. It does not check flushes.
+
+Each fence, abort, expiry, claim, wait, refusal and initialisation that a metric counts also has a line in the log. The
+line contains the reason. If a request caused the event, it also contains the request and the client (id and host).
+Lines about a producer contain its epochs before and after the event. Starts and commits of transactions are too
+frequent, so they are counted, but not logged.
+
+If one kind of event has more than `logging.max.lines.per.second` lines per second, the log suppresses and counts the
 others. The metrics still count every event. Waits of up to 100 ms are normal, and are logged at level debug.
 
 | name | kind | labels | meaning |
