@@ -18,28 +18,31 @@ _PAGE: Final = """\
 # Permissions of each API
 
 With [access control](../how-to/acls.md), a request needs the permissions in this table. They are the same as in Apache
-Kafka. The table is generated from the rules that the broker enforces. Super users need no permission.
+Kafka, except those that are marked with *extension*, and one of
+[Produce](../skipped.md#broker-connections-and-requests). The table is generated from the rules that the broker
+enforces. Super users need no permission.
 
 A permission is an operation on a resource. Read, Write, Delete and Alter include Describe, and AlterConfigs includes
-DescribeConfigs. If a permission is missing for some items of a request, the other items are executed, unless the table
-says otherwise. If a row gives two permissions, such as Describe on a topic or ClusterAction on the cluster, either of
-them suffices.
+DescribeConfigs. If a row gives two permissions, such as Describe on a topic or ClusterAction on the cluster, either of
+them suffices. *each of `topics`* means each item of the request's array `topics`. If a permission is missing for some
+items of a request, the other items are executed, unless the table says otherwise.
 
 {apis}
 
-Every client may send {open_to_all} without any permission. An API that is not on this page is for super users only.
+Every client may send {open_to_all}
+without any permission. An API that is not on this page is for super users only.
 
 ## The extension
 
-The [extension](extension.md) adds fields to Kafka's requests. These fields need the following permissions:
+oncelog's [extension](extension.md) adds fields and values to Kafka's requests. They need the following permissions:
 
-| field | permissions |
+| field or value | permissions |
 |---|---|
 | InitProducerId: `ConsumerGroupId`, `AssignedPartitions` | those that the table above marks with *extension* |
 | FindCoordinator: key type 64 | Describe on the group |
 | AddPartitionsToTxn: `Session` | those of the request without the field; a session may include `__consumer_offsets` |
-| EndTxn: `Topics` | those of the request without the field. When the partitions were added to the transaction, Write \
-on their topics was already required |
+| EndTxn: `Topics` | those of the request without the field, because Write on the topics was required when their \
+partitions were added to the transaction |
 | DescribeConfigs: `transaction.claims` of a group | DescribeConfigs on the group. \
 No further permission is needed for the topics and transactional ids in the value |
 | IncrementalAlterConfigs: `transaction.claims` of a group | AlterConfigs on the group |
@@ -83,7 +86,7 @@ def _words(operation: AclOperation) -> str:
 
 def _resource(row: Requirement) -> str:
     if row.kind_of_config:
-        return f"{', '.join(_noun(kind) for kind in CONFIG_RESOURCES.values())}, or cluster for all other resources"
+        return f"{', '.join(_noun(kind) for kind in CONFIG_RESOURCES.values())}, or cluster for all other types"
     if row.or_cluster is None or row.resource_type is AclResourceType.CLUSTER:
         return _noun(row.resource_type)
     return f"{_noun(row.resource_type)}, or cluster"
@@ -108,5 +111,5 @@ def _refusal(row: Requirement) -> str:
         return f"the request fails with {CODES[row.resource_type].name}"
     if row.kind_of_config:
         codes = [CODES[kind].name for kind in (*CONFIG_RESOURCES.values(), row.resource_type)]
-        return f"the item has {', '.join(codes[:-1])} or {codes[-1]}"
-    return f"the item has {CODES[row.resource_type].name}"
+        return f"the item gets {', '.join(codes[:-1])} or {codes[-1]}"
+    return f"the item gets {CODES[row.resource_type].name}"

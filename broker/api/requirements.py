@@ -139,7 +139,7 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
         inside(
             _O.CREATE,
             _T.TOPIC,
-            "each missing topic, if the request creates topics",
+            "each topic that does not exist, if the request may create topics",
             "the topic gets TOPIC_AUTHORIZATION_FAILED",
             or_cluster=_O.CREATE,
         ),
@@ -190,9 +190,9 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
         inside(
             _O.DESCRIBE,
             _T.TOPIC,
-            "each topic that is given by name; each topic that is given by id and whose deletion is denied",
-            "the topic gets TOPIC_AUTHORIZATION_FAILED; the response reveals neither whether the topic exists nor the"
-            " name that belongs to an id",
+            "each topic that the request names; for topics that it gives by id, only if the deletion is denied",
+            "the topic gets TOPIC_AUTHORIZATION_FAILED; the response does not reveal whether the topic exists, or which"
+            " name belongs to an id",
         ),
     ),
     "CreatePartitions": (each(_O.ALTER, _T.TOPIC, "topics.name"),),
@@ -231,13 +231,13 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
         inside(
             _O.READ,
             _T.GROUP,
-            "a producer for a consumer group (extension)",
+            "a producer that claims partitions for a consumer group (extension)",
             "the request fails with GROUP_AUTHORIZATION_FAILED",
         ),
         inside(
             _O.READ,
             _T.TOPIC,
-            "each topic with claimed partitions (extension)",
+            "each topic of which the producer claims partitions (extension)",
             "the request fails with TOPIC_AUTHORIZATION_FAILED",
         ),
         inside(
@@ -249,13 +249,13 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
         inside(
             _O.IDEMPOTENT_WRITE,
             _T.CLUSTER,
-            "a producer with neither a transactional id nor a group",
+            "a producer without a transactional id and without a group",
             "Write on any one topic is required instead",
         ),
         inside(
             _O.WRITE,
             _T.TOPIC,
-            "any one topic, if IdempotentWrite is required, but denied",
+            "any one topic, if IdempotentWrite on the cluster is required, but denied",
             "the request fails with CLUSTER_AUTHORIZATION_FAILED",
         ),
     ),

@@ -35,12 +35,12 @@ def test_each_api_has_as_many_rows_as_requirements(text: str, api: str) -> None:
     "row",
     [
         "| Heartbeat | Read | group | every request | the request fails with GROUP_AUTHORIZATION_FAILED |",
-        "| ListOffsets | Describe | topic | each of `topics` | the item has TOPIC_AUTHORIZATION_FAILED |",
+        "| ListOffsets | Describe | topic | each of `topics` | the item gets TOPIC_AUTHORIZATION_FAILED |",
         "| OffsetForLeaderEpoch | Describe, or ClusterAction | topic, or cluster | each of `topics` |",
-        "| CreateTopics | Create | topic, or cluster | each of `topics` | the item has TOPIC_AUTHORIZATION_FAILED |",
+        "| CreateTopics | Create | topic, or cluster | each of `topics` | the item gets TOPIC_AUTHORIZATION_FAILED |",
         "| OffsetFetch | Describe | group | every request in versions 0-7 |",
         "| WriteTxnMarkers | Alter, or ClusterAction | cluster | every request |",
-        "| AlterConfigs | AlterConfigs | topic, group, or cluster for all other resources | each of `resources` |",
+        "| AlterConfigs | AlterConfigs | topic, group, or cluster for all other types | each of `resources` |",
         "| ListGroups | Describe | group, or cluster | each group | the group is left out |",
     ],
 )
