@@ -252,7 +252,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         doc="The address on which the broker answers `GET /metrics`, for Prometheus, and `GET /health`, as host:port,"
         " http://host:port or https://host:port. TLS uses the settings of a listener with the name METRICS, such as"
         " listener.name.metrics.ssl.keystore.location. An empty host means 127.0.0.1, or all interfaces if clients"
-        " must authenticate. Empty: it answers neither.",
+        " must authenticate. If the setting is empty, the broker answers neither.",
     )
     metrics_users_location: str = text(
         "",
@@ -280,24 +280,25 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         5000,
         at_least(1),
         doc="The shortest time in ms between two health probes. A probe writes and syncs a small file in the data"
-        " directory; health checks between two probes get the result of the first.",
+        " directory. A health check between two probes gets the result of the earlier one.",
     )
     health_probe_timeout_ms: int = integer(
         2000,
         between(1, 9000),
-        doc="The time in ms after which a health probe that has not finished counts as failed. `oncelog health` waits"
-        " at most 2500 ms for the broker's response.",
+        doc="The time in ms after which a health probe that has not finished counts as failed. Even if this time is"
+        " longer, `oncelog health` gives up after 2500 ms.",
     )
     broker_rack: str = text("", doc="The broker's rack, which the broker reports to clients.")
     inter_broker_protocol_version: str = text(
         "4.1",
         choices=("4.0", "4.1"),
-        doc="The level of the optional protocol features. 4.1 enables the transaction extension; 4.0 disables it.",
+        doc="The level of the optional protocol features. 4.1 enables oncelog's extension for transactions; 4.0"
+        " disables it.",
     )
     transaction_version: int = short(
         2,
         between(0, 2),
-        doc="The finalized level of the feature transaction.version (KIP-890). With 2, every transaction bumps the"
+        doc="The finalized level of the feature transaction.version (KIP-890). With 2, every transaction raises the"
         " producer epoch.",
     )
 
@@ -355,8 +356,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         INT32_MAX,
         at_least(1),
         doc="The maximum number of new connections per second (KIP-612), on average over the last quota.window.num"
-        " windows. Further connections are accepted later. With the prefix listener.name.<listener>., it limits the new"
-        " connections of one listener.",
+        " windows. If a connection exceeds it, the listener waits before it serves this connection and accepts the next"
+        " one. With the prefix listener.name.<listener>., the setting limits one listener, and is read only at the"
+        " start. Without the prefix, it limits the whole broker.",
         per_listener=True,
         dynamic=True,
     )
@@ -478,8 +480,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     min_insync_replicas: int = integer(
         1,
         at_least(1),
-        doc="Accepted without effect. A number above the number of replicas is treated as the number of"
-        " replicas, which is always 1.",
+        doc="Accepted without effect, because a partition has a single replica: Produce requests succeed even if this"
+        " number is higher than 1.",
         dynamic=True,
     )
     auto_create_topics_enable: bool = boolean(
@@ -579,16 +581,16 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     log_reserve_decision_bytes: int = long(
         16777216,
         at_least(0),
-        doc="The number of bytes of log.reserve.bytes, at most half of them, that are kept for committing and aborting"
-        " transactions, for their markers, and for requests that free space. Offset commits and new transactions are"
-        " refused when less is free.",
+        doc="The part of log.reserve.bytes, at most half of it, that is kept for committing and aborting transactions,"
+        " for their markers, and for requests that free space. Offset commits and new transactions are refused when"
+        " fewer than this number of bytes are free.",
     )
     log_journal_bytes: int = integer(
         16777216,
         between(0, 268435456),
         doc="The size in bytes of each file of the journal, at least 8192, at most 1/64 of the disk. With a journal,"
         " one fdatasync makes small appends to many partitions durable. The broker usually keeps two files, and at"
-        " most five. For each partition whose own files have failed, it also keeps a copy of the partition's journal"
+        " most four. For each partition whose own files have failed, it also keeps a copy of the partition's journal"
         " entries. 0: no journal; each partition's file is synced.",
     )
     log_segment_bytes: int = integer(
@@ -654,8 +656,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     log_cleanup_policy: list[str] = text_list(
         ["delete"],
         choices=("delete", "compact"),
-        doc="What happens to old records. delete: their segments are deleted; compact: the newest record of each key"
-        " is kept; an empty list: all records are kept.",
+        doc="What happens to old records. delete: retention deletes their segments; compact: at least the newest record"
+        " of each key is kept; delete,compact: both apply; an empty list: all records are kept.",
         dynamic=True,
     )
     log_cleaner_enable: bool = boolean(True, doc="Whether the log cleaner runs. false: no topic is compacted.")
@@ -831,8 +833,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     transactional_id_pattern_max_size: int = integer(
         1000,
         at_least(1),
-        doc="The largest pattern in ListTransactions, in characters and in compiled instructions. A larger one fails"
-        " with INVALID_REGULAR_EXPRESSION.",
+        doc="The largest pattern in ListTransactions: the maximum number of its characters, and also of the"
+        " instructions into which it is compiled. A larger one fails with INVALID_REGULAR_EXPRESSION.",
     )
     transaction_max_timeout_ms: int = integer(
         900000,
@@ -849,8 +851,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     transactional_id_max_bytes: int = integer(
         1000,
         between(1, 32767),
-        doc="The maximum length of a new transactional id in bytes, because every id is kept in memory and in the log"
-        " until it expires. A longer one is refused with INVALID_REQUEST. Kafka allows 32767 bytes.",
+        doc="The maximum length of a new transactional id in bytes. A longer one is refused with INVALID_REQUEST,"
+        " because it would stay in memory and in the log until it expires. Kafka allows 32767 bytes.",
     )
     transaction_state_log_num_partitions: int = integer(
         50, between(1, 10000), doc="The number of partitions of __transaction_state."
@@ -864,8 +866,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     transaction_state_log_min_isr: int = integer(
         1,
         _one_replica,
-        doc="The number of in-sync replicas of __transaction_state. Must be 1, or -1 for the default, because there is"
-        " a single node.",
+        doc="The minimum number of in-sync replicas of __transaction_state. Must be 1, or -1 for the default, because"
+        " there is a single node.",
     )
     transaction_state_log_segment_bytes: int = integer(
         104857600, at_least(1024), doc="The segment size of __transaction_state in bytes."
@@ -874,7 +876,10 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         5242880, at_least(1), doc="The number of bytes that are read at once when __transaction_state is loaded."
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = integer(
-        10000, at_least(1), doc="The time in ms between two searches for transactions that have timed out."
+        10000,
+        at_least(1),
+        doc="The longest time in ms between two searches for transactions that have timed out. The broker also searches"
+        " when the timeout of a transaction passes.",
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
         3600000, at_least(1), doc="The time in ms between two searches for transactional ids that have expired."
@@ -882,9 +887,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     expiry_clock_settle_ms: int = long(
         600000,
         at_least(0),
-        doc="How long a jump of the wall clock to a later time has no effect on the expiry of offsets and transactional"
-        " ids, in ms. After this time, they expire by the new time. 0: the jump has an effect at once, as in Kafka. Not"
-        " a setting of Kafka.",
+        doc="The time in ms for which a jump of the wall clock to a later time does not affect the expiry of offsets"
+        " and transactional ids. Afterwards, they expire by the new time. 0: the jump has an effect at once, as in"
+        " Kafka. Not a setting of Kafka.",
     )
     transaction_partition_verification_enable: bool = boolean(
         True,
@@ -906,9 +911,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     transaction_max_partitions: int = integer(
         10000,
         at_least(1),
-        doc="The maximum number of partitions of one transaction, because each change of a transaction writes a list"
-        " of all its partitions. A request that adds more fails with POLICY_VIOLATION, and the transaction has to be"
-        " aborted. Not a setting of Kafka.",
+        doc="The maximum number of partitions of one transaction. It is limited because each change of a transaction"
+        " writes a list of all its partitions. A request that adds more fails with POLICY_VIOLATION, and the"
+        " transaction has to be aborted. Not a setting of Kafka.",
     )
     transaction_retry_backoff_ms: int = integer(
         50,
@@ -923,7 +928,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         " transactions and groups.",
     )
     group_transaction_max_partitions: int = integer(
-        10000, at_least(1), doc="The maximum number of partitions of one group-aware InitProducerId request."
+        10000,
+        at_least(1),
+        doc="The maximum number of partitions of one group-aware InitProducerId request (extension).",
     )
 
     # the process
@@ -940,8 +947,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     logging_max_lines_per_second: int = integer(
         20,
         at_least(0),
-        doc="The maximum number of log lines per second of one event, on average over ten seconds. Further lines are"
-        " suppressed and counted, and the next line of the event reports their number. 0: no limit.",
+        doc="The maximum number of log lines per second for one kind of event, on average over ten seconds. Further"
+        " lines are suppressed and counted, and the next line of this kind reports their number. 0: no limit.",
     )
 
     # audit

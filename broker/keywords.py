@@ -60,8 +60,8 @@ class BrokerKeywords(TypedDict, total=False):
     ssl_reload_interval_ms: int
     """The time in ms between two checks for changed key or certificate files. 0: never."""
     connection_authentication_timeout_ms: int
-    """The longest time in ms that the TLS handshake of a connection may take, and also the SASL login that follows.
-    A connection that takes longer is closed.
+    """The longest time in ms that the TLS handshake of a connection may take, and again the longest time that the
+    SASL login after it may take. A connection that takes longer is closed.
     """
     connection_failed_authentication_delay_ms: int
     """The time in ms before a refused login gets its response and its connection is closed."""
@@ -79,7 +79,7 @@ class BrokerKeywords(TypedDict, total=False):
     file:///... for a file.
     """
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int
-    """The time in ms between two readings of the keys for OAUTHBEARER."""
+    """The time in ms after which the broker reads the keys for OAUTHBEARER again."""
     sasl_oauthbearer_expected_issuer: str
     """The issuer (claim iss) that a token must have. Empty: any."""
     sasl_oauthbearer_expected_audience: str | Iterable[str]
@@ -92,7 +92,7 @@ class BrokerKeywords(TypedDict, total=False):
     """The claim of a token that contains the name of the user, which becomes the principal."""
     sasl_server_max_receive_size: int
     """The largest request in bytes that a client can send before it has logged in with SASL. Raise it for larger
-    tokens. Kafka's default is 524288, but many such requests would use up the memory for requests of others.
+    tokens. Kafka's default is 524288, but many requests of that size would use up the memory for other requests.
     """
     sasl_server_max_waiting_logins: int
     """The maximum number of logins that wait until their password is compared with its salted hash (PLAIN), or
@@ -100,16 +100,16 @@ class BrokerKeywords(TypedDict, total=False):
     was recently found to be right does not wait. Not a setting of Kafka.
     """
     sasl_server_max_waiting_logins_per_ip: int
-    """The maximum number of logins from one address that wait for the check of their password or token. The
-    addresses take turns. An IPv6 address is counted as its /64 network. Not a setting of Kafka.
+    """The maximum number of logins from one address that wait for the check of their password or token. The broker
+    checks logins from each address in turn. An IPv6 address is counted as its /64 network. Not a setting of Kafka.
     """
     scram_max_users: int
-    """The maximum number of users with SCRAM credentials, because all of them are kept in memory. Credentials of
-    further users are refused with POLICY_VIOLATION.
+    """The maximum number of users with SCRAM credentials, which are all kept in memory. Credentials of further
+    users are refused with POLICY_VIOLATION.
     """
     plain_sasl_jaas_config: str
-    """The users of PLAIN, in the form of a Java login module: PlainLoginModule required user_NAME=PASSWORD ... ;
-    where each password is in quotation marks. Kafka has this setting only with the prefix listener.name.<listener>.
+    """The users of PLAIN, in the form of a Java login module: `PlainLoginModule required user_NAME="PASSWORD" ...;`
+    with one such pair for each user. Kafka has this setting only with the prefix listener.name.<listener>.
     """
     plain_users_location: str
     """The file with the users of PLAIN. Each line consists of a name, a colon and a salted hash of the password;
@@ -121,7 +121,9 @@ class BrokerKeywords(TypedDict, total=False):
     all secrets that were handed out.
     """
     delegation_token_max_lifetime_ms: int
-    """The longest time in ms from the creation of a delegation token to its end. Renewals cannot exceed it."""
+    """The longest time in ms for which a delegation token can be valid, counted from its creation and including all
+    renewals.
+    """
     delegation_token_expiry_time_ms: int
     """The time in ms for which a new delegation token is valid, and the longest time that a renewal adds to the
     current time.
@@ -131,8 +133,8 @@ class BrokerKeywords(TypedDict, total=False):
     admits no login even before it is removed.
     """
     delegation_token_max_tokens: int
-    """The maximum number of delegation tokens, because all of them are kept in memory. A request to create more
-    fails with POLICY_VIOLATION. Not a setting of Kafka.
+    """The maximum number of delegation tokens, which are all kept in memory. A request to create more fails with
+    POLICY_VIOLATION. Not a setting of Kafka.
     """
     delegation_token_max_tokens_per_owner: int
     """The maximum number of delegation tokens of one owner. A request to create more fails with POLICY_VIOLATION.
@@ -158,12 +160,12 @@ class BrokerKeywords(TypedDict, total=False):
     quota_window_size_seconds: int
     """The length in seconds of a window over which the use of a quota is measured."""
     controller_quota_window_num: int
-    """The number of windows whose quota of changed partitions (`controller_mutation_rate`) a client may use at once."""
+    """The number of windows whose quota `controller_mutation_rate` a client that was idle may use at once."""
     controller_quota_window_size_seconds: int
-    """The length in seconds of a window of controller.quota.window.num."""
+    """The length in seconds of each window that controller.quota.window.num counts."""
     max_client_quotas: int
-    """The maximum number of users, client ids, pairs of both, and addresses that have quotas. A request that sets a
-    quota for a further one fails with POLICY_VIOLATION.
+    """The maximum number of users, client ids, pairs of user and client id, and addresses that have quotas, all
+    counted together. A request that sets a quota for a further one fails with POLICY_VIOLATION.
     """
     node_id: int
     """The broker's id in the cluster."""
@@ -184,7 +186,7 @@ class BrokerKeywords(TypedDict, total=False):
     """The address on which the broker answers `GET /metrics`, for Prometheus, and `GET /health`, as host:port,
     http://host:port or https://host:port. TLS uses the settings of a listener with the name METRICS, such as
     listener.name.metrics.ssl.keystore.location. An empty host means 127.0.0.1, or all interfaces if clients must
-    authenticate. Empty: it answers neither.
+    authenticate. If the setting is empty, the broker answers neither.
     """
     metrics_users_location: str
     """The file with the users who may read the metrics, by HTTP basic authentication. Each line consists of a name,
@@ -203,18 +205,20 @@ class BrokerKeywords(TypedDict, total=False):
     """The longest time in ms that a flush to disk may take before `GET /health` is answered with 503."""
     health_probe_interval_ms: int
     """The shortest time in ms between two health probes. A probe writes and syncs a small file in the data
-    directory; health checks between two probes get the result of the first.
+    directory. A health check between two probes gets the result of the earlier one.
     """
     health_probe_timeout_ms: int
-    """The time in ms after which a health probe that has not finished counts as failed. `oncelog health` waits at
-    most 2500 ms for the broker's response.
+    """The time in ms after which a health probe that has not finished counts as failed. Even if this time is
+    longer, `oncelog health` gives up after 2500 ms.
     """
     broker_rack: str
     """The broker's rack, which the broker reports to clients."""
     inter_broker_protocol_version: Literal["4.0", "4.1"]
-    """The level of the optional protocol features. 4.1 enables the transaction extension; 4.0 disables it."""
+    """The level of the optional protocol features. 4.1 enables oncelog's extension for transactions; 4.0 disables
+    it.
+    """
     transaction_version: int
-    """The finalized level of the feature transaction.version (KIP-890). With 2, every transaction bumps the
+    """The finalized level of the feature transaction.version (KIP-890). With 2, every transaction raises the
     producer epoch.
     """
     dynamic_configs_enable: bool
@@ -244,8 +248,9 @@ class BrokerKeywords(TypedDict, total=False):
     """
     max_connection_creation_rate: int
     """The maximum number of new connections per second (KIP-612), on average over the last quota.window.num
-    windows. Further connections are accepted later. With the prefix listener.name.<listener>., it limits the new
-    connections of one listener.
+    windows. If a connection exceeds it, the listener waits before it serves this connection and accepts the next
+    one. With the prefix listener.name.<listener>., the setting limits one listener, and is read only at the start.
+    Without the prefix, it limits the whole broker.
     """
     connections_max_idle_ms: int
     """The time in ms after which a connection without requests and responses is closed. 0 or less: never."""
@@ -315,8 +320,8 @@ class BrokerKeywords(TypedDict, total=False):
     default_replication_factor: int
     """The number of replicas of a topic. Must be 1, or -1 for the default, because there is a single node."""
     min_insync_replicas: int
-    """Accepted without effect. A number above the number of replicas is treated as the number of replicas, which is
-    always 1.
+    """Accepted without effect, because a partition has a single replica: Produce requests succeed even if this
+    number is higher than 1.
     """
     auto_create_topics_enable: bool
     """Whether a topic is created when a client requests its metadata."""
@@ -364,13 +369,13 @@ class BrokerKeywords(TypedDict, total=False):
     internal topic may use more.
     """
     log_reserve_decision_bytes: int
-    """The number of bytes of log.reserve.bytes, at most half of them, that are kept for committing and aborting
-    transactions, for their markers, and for requests that free space. Offset commits and new transactions are
-    refused when less is free.
+    """The part of log.reserve.bytes, at most half of it, that is kept for committing and aborting transactions, for
+    their markers, and for requests that free space. Offset commits and new transactions are refused when fewer than
+    this number of bytes are free.
     """
     log_journal_bytes: int
     """The size in bytes of each file of the journal, at least 8192, at most 1/64 of the disk. With a journal, one
-    fdatasync makes small appends to many partitions durable. The broker usually keeps two files, and at most five.
+    fdatasync makes small appends to many partitions durable. The broker usually keeps two files, and at most four.
     For each partition whose own files have failed, it also keeps a copy of the partition's journal entries. 0: no
     journal; each partition's file is synced.
     """
@@ -412,8 +417,8 @@ class BrokerKeywords(TypedDict, total=False):
     log_retention_check_interval_ms: int
     """The time in ms between two checks for segments that retention deletes."""
     log_cleanup_policy: str | Iterable[str]
-    """What happens to old records. delete: their segments are deleted; compact: the newest record of each key is
-    kept; an empty list: all records are kept.
+    """What happens to old records. delete: retention deletes their segments; compact: at least the newest record of
+    each key is kept; delete,compact: both apply; an empty list: all records are kept.
     """
     log_cleaner_enable: bool
     """Whether the log cleaner runs. false: no topic is compacted."""
@@ -516,16 +521,16 @@ class BrokerKeywords(TypedDict, total=False):
     offsets_topic_compression_codec: int
     """The compression of __consumer_offsets. The only value is 0: no compression."""
     transactional_id_pattern_max_size: int
-    """The largest pattern in ListTransactions, in characters and in compiled instructions. A larger one fails with
-    INVALID_REGULAR_EXPRESSION.
+    """The largest pattern in ListTransactions: the maximum number of its characters, and also of the instructions
+    into which it is compiled. A larger one fails with INVALID_REGULAR_EXPRESSION.
     """
     transaction_max_timeout_ms: int
     """The longest transaction timeout in ms that a producer may request."""
     transactional_id_expiration_ms: int
     """The time in ms after which an idle transactional id is forgotten."""
     transactional_id_max_bytes: int
-    """The maximum length of a new transactional id in bytes, because every id is kept in memory and in the log
-    until it expires. A longer one is refused with INVALID_REQUEST. Kafka allows 32767 bytes.
+    """The maximum length of a new transactional id in bytes. A longer one is refused with INVALID_REQUEST, because
+    it would stay in memory and in the log until it expires. Kafka allows 32767 bytes.
     """
     transaction_state_log_num_partitions: int
     """The number of partitions of __transaction_state."""
@@ -534,21 +539,23 @@ class BrokerKeywords(TypedDict, total=False):
     node.
     """
     transaction_state_log_min_isr: int
-    """The number of in-sync replicas of __transaction_state. Must be 1, or -1 for the default, because there is a
-    single node.
+    """The minimum number of in-sync replicas of __transaction_state. Must be 1, or -1 for the default, because
+    there is a single node.
     """
     transaction_state_log_segment_bytes: int
     """The segment size of __transaction_state in bytes."""
     transaction_state_log_load_buffer_size: int
     """The number of bytes that are read at once when __transaction_state is loaded."""
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int
-    """The time in ms between two searches for transactions that have timed out."""
+    """The longest time in ms between two searches for transactions that have timed out. The broker also searches
+    when the timeout of a transaction passes.
+    """
     transaction_remove_expired_transaction_cleanup_interval_ms: int
     """The time in ms between two searches for transactional ids that have expired."""
     expiry_clock_settle_ms: int
-    """How long a jump of the wall clock to a later time has no effect on the expiry of offsets and transactional
-    ids, in ms. After this time, they expire by the new time. 0: the jump has an effect at once, as in Kafka. Not a
-    setting of Kafka.
+    """The time in ms for which a jump of the wall clock to a later time does not affect the expiry of offsets and
+    transactional ids. Afterwards, they expire by the new time. 0: the jump has an effect at once, as in Kafka. Not
+    a setting of Kafka.
     """
     transaction_partition_verification_enable: bool
     """Whether the broker checks that a transactional batch belongs to an ongoing transaction (KIP-890)."""
@@ -561,9 +568,9 @@ class BrokerKeywords(TypedDict, total=False):
     fail at once with CONCURRENT_TRANSACTIONS.
     """
     transaction_max_partitions: int
-    """The maximum number of partitions of one transaction, because each change of a transaction writes a list of
-    all its partitions. A request that adds more fails with POLICY_VIOLATION, and the transaction has to be aborted.
-    Not a setting of Kafka.
+    """The maximum number of partitions of one transaction. It is limited because each change of a transaction
+    writes a list of all its partitions. A request that adds more fails with POLICY_VIOLATION, and the transaction
+    has to be aborted. Not a setting of Kafka.
     """
     transaction_retry_backoff_ms: int
     """The time in ms before a retry of writing a transaction marker, or of reading the state of transactions and
@@ -574,14 +581,14 @@ class BrokerKeywords(TypedDict, total=False):
     transactions and groups.
     """
     group_transaction_max_partitions: int
-    """The maximum number of partitions of one group-aware InitProducerId request."""
+    """The maximum number of partitions of one group-aware InitProducerId request (extension)."""
     logging_level: Literal["debug", "info", "warning", "error"]
     """The level of the least severe log lines that are written."""
     logging_format: Literal["auto", "console", "json"]
     """The format of log lines, which are written to stderr. auto: console if stderr is a terminal, else json."""
     logging_max_lines_per_second: int
-    """The maximum number of log lines per second of one event, on average over ten seconds. Further lines are
-    suppressed and counted, and the next line of the event reports their number. 0: no limit.
+    """The maximum number of log lines per second for one kind of event, on average over ten seconds. Further lines
+    are suppressed and counted, and the next line of this kind reports their number. 0: no limit.
     """
     audit_log_level: Literal["off", "denied", "all"]
     """What the audit log records. denied: operations that ACLs deny, and refused logins. all: also allowed

@@ -22,15 +22,19 @@ Settings have Kafka's names, and Kafka's defaults where a single node allows the
 a later source overrides an earlier one:
 
 1. a TOML file: `oncelog serve --config broker.toml`, with lines like `num.partitions = 3`;
-2. environment variables: `ONCELOG_` and the setting's name in upper snake case, `ONCELOG_NUM_PARTITIONS=3`;
+2. environment variables: `ONCELOG_` and the setting's name in upper snake case, such as `ONCELOG_NUM_PARTITIONS=3`;
 3. flags: `oncelog serve --set num.partitions=3`.
 
-A few settings can be changed while the broker runs (KIP-226); their rows say so. They are changed with
+Some settings can be changed while the broker runs (KIP-226); their rows say so. They are changed with
 `oncelog cluster alter --set NAME=VALUE`, `Admin.alter_configs` or Kafka's `kafka-configs.sh`. Such a value overrides
 those of all other sources, takes effect at once, and still applies when the broker starts again.
 
-In-process brokers take settings as keyword arguments: `oncelog.Broker(num_partitions=3)`. The broker refuses an unknown
-name or an invalid value with an error that states the name and the reason.
+A broker in your own process takes settings as keyword arguments: `oncelog.Broker(num_partitions=3)`. The broker refuses
+an unknown name or an invalid value with an error that states the name and the reason.
+
+Some defaults differ from those in the table. `oncelog serve` listens on `127.0.0.1:9092`, and has its data in `./data`.
+A broker in your own process listens on a free port of 127.0.0.1, has its data in a temporary directory, and logs only
+warnings and errors.
 
 ## Broker
 
@@ -38,37 +42,40 @@ name or an invalid value with an error that states the name and the reason.
 
 ## Topic
 
-Set these when you create a topic, and change them with `oncelog topic alter` or IncrementalAlterConfigs. A setting that
-a topic does not set itself has the broker's value.
+Set these when you create a topic, and change them with `oncelog topic alter` or IncrementalAlterConfigs. If a topic has
+no value of its own, the value of the broker's setting in its row applies.
 
 {topic}
 
 ## Security
 
-Without these settings the broker serves plaintext to every client that can reach its port. [TLS](how-to/tls.md) shows
-how to encrypt connections and to require certificates of clients. A setting of this table applies to all listeners, and
-with the prefix `listener.name.<listener>.` to one, for example `listener.name.external.ssl.client.auth=required`.
+By default, the broker encrypts nothing, and serves every client that can reach its port. [TLS](how-to/tls.md) shows
+how to encrypt connections and to require certificates of clients. The settings of this table apply to all listeners.
+With the prefix `listener.name.<listener>.`, a setting applies to one listener only, for example
+`listener.name.external.ssl.client.auth=required`. `ssl.reload.interval.ms`, `connection.*`, `sasl.server.*`,
+`sasl.oauthbearer.jwks.endpoint.refresh.ms` and `scram.max.users` exist only without this prefix.
 
 {security}
 
-These settings turn on access control by ACLs. [ACLs](how-to/acls.md) shows how to use it.
+The following settings are for access control. [ACLs](how-to/acls.md) shows how to use it.
 
 {acls}
 
-These settings turn on delegation tokens. [SASL](how-to/sasl.md#delegation-tokens) shows how to use them.
+The following settings are for delegation tokens. [SASL](how-to/sasl.md#delegation-tokens) shows how to use them.
 
 {tokens}
 
-Kafka's other security settings (`security.*`, `password.encoder.*` and others) are refused and never ignored. So are
-`ssl.*` settings if no listener uses TLS, and `sasl.*`, `plain.*`, `delegation.token.*` and `connections.max.reauth.ms`
-if no listener uses SASL. Empty values have no effect. The following values are accepted without effect, too:
+Kafka's other security settings (`security.*`, `password.encoder.*` and others) are refused and never ignored. The
+settings `ssl.*` (except `ssl.reload.interval.ms`) are also refused if no listener uses TLS, and `sasl.*`, `plain.*`,
+`delegation.token.*` and `connections.max.reauth.ms` if no listener uses SASL. Only empty values and the following
+values of such settings are accepted without effect:
 
 {harmless}
 
 ## Quotas
 
-[Quotas](how-to/quotas.md) limit what clients use, and are set while the broker runs. The following settings decide
-how the broker measures this use.
+[Quotas](how-to/quotas.md) limit what clients use. Quotas themselves are not settings of the broker, but are set by
+admin clients. The following settings decide how the broker measures the use.
 
 {quotas}
 

@@ -20,15 +20,14 @@ class QuotaSettings(Table):
     controller_quota_window_num: int = integer(
         11,
         at_least(1),
-        doc="The number of windows whose quota of changed partitions (`controller_mutation_rate`) a client may use at"
-        " once.",
+        doc="The number of windows whose quota `controller_mutation_rate` a client that was idle may use at once.",
     )
     controller_quota_window_size_seconds: int = integer(
-        1, at_least(1), doc="The length in seconds of a window of controller.quota.window.num."
+        1, at_least(1), doc="The length in seconds of each window that controller.quota.window.num counts."
     )
     max_client_quotas: int = integer(
         10000,
         at_least(0),
-        doc="The maximum number of users, client ids, pairs of both, and addresses that have quotas. A request that"
-        " sets a quota for a further one fails with POLICY_VIOLATION.",
+        doc="The maximum number of users, client ids, pairs of user and client id, and addresses that have quotas, all"
+        " counted together. A request that sets a quota for a further one fails with POLICY_VIOLATION.",
     )

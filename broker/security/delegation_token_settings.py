@@ -16,7 +16,8 @@ class DelegationTokenSettings(Table):
     delegation_token_max_lifetime_ms: int = long(
         7 * 86_400_000,
         at_least(1),
-        doc="The longest time in ms from the creation of a delegation token to its end. Renewals cannot exceed it.",
+        doc="The longest time in ms for which a delegation token can be valid, counted from its creation and including"
+        " all renewals.",
     )
     delegation_token_expiry_time_ms: int = long(
         86_400_000,
@@ -33,8 +34,8 @@ class DelegationTokenSettings(Table):
     delegation_token_max_tokens: int = integer(
         10_000,
         at_least(0),
-        doc="The maximum number of delegation tokens, because all of them are kept in memory. A request to create more"
-        " fails with POLICY_VIOLATION. Not a setting of Kafka.",
+        doc="The maximum number of delegation tokens, which are all kept in memory. A request to create more fails with"
+        " POLICY_VIOLATION. Not a setting of Kafka.",
     )
     delegation_token_max_tokens_per_owner: int = integer(
         INT32_MAX,

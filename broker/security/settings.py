@@ -135,8 +135,8 @@ class SecuritySettings(Table):
     connection_authentication_timeout_ms: int = integer(
         30000,
         at_least(1),
-        doc="The longest time in ms that the TLS handshake of a connection may take, and also the SASL login that"
-        " follows. A connection that takes longer is closed.",
+        doc="The longest time in ms that the TLS handshake of a connection may take, and again the longest time that"
+        " the SASL login after it may take. A connection that takes longer is closed.",
     )
     connection_failed_authentication_delay_ms: int = integer(
         100,
@@ -166,7 +166,7 @@ class SecuritySettings(Table):
         per_listener=True,
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = long(
-        3600000, at_least(1000), doc="The time in ms between two readings of the keys for OAUTHBEARER."
+        3600000, at_least(1000), doc="The time in ms after which the broker reads the keys for OAUTHBEARER again."
     )
     sasl_oauthbearer_expected_issuer: str = text(
         "", doc="The issuer (claim iss) that a token must have. Empty: any.", per_listener=True
@@ -192,7 +192,8 @@ class SecuritySettings(Table):
         65536,
         between(1024, 104857600),
         doc="The largest request in bytes that a client can send before it has logged in with SASL. Raise it for larger"
-        " tokens. Kafka's default is 524288, but many such requests would use up the memory for requests of others.",
+        " tokens. Kafka's default is 524288, but many requests of that size would use up the memory for other"
+        " requests.",
     )
     sasl_server_max_waiting_logins: int = integer(
         1000,
@@ -204,19 +205,20 @@ class SecuritySettings(Table):
     sasl_server_max_waiting_logins_per_ip: int = integer(
         200,
         at_least(1),
-        doc="The maximum number of logins from one address that wait for the check of their password or token."
-        " The addresses take turns. An IPv6 address is counted as its /64 network. Not a setting of Kafka.",
+        doc="The maximum number of logins from one address that wait for the check of their password or token. The"
+        " broker checks logins from each address in turn. An IPv6 address is counted as its /64 network. Not a setting"
+        " of Kafka.",
     )
     scram_max_users: int = integer(
         100000,
         at_least(0),
-        doc="The maximum number of users with SCRAM credentials, because all of them are kept in memory. Credentials of"
-        " further users are refused with POLICY_VIOLATION.",
+        doc="The maximum number of users with SCRAM credentials, which are all kept in memory. Credentials of further"
+        " users are refused with POLICY_VIOLATION.",
     )
     plain_sasl_jaas_config: str = password(
-        doc="The users of PLAIN, in the form of a Java login module: PlainLoginModule required user_NAME=PASSWORD ..."
-        " ; where each password is in quotation marks. Kafka has this setting only with the prefix"
-        " listener.name.<listener>.",
+        doc="The users of PLAIN, in the form of a Java login module:"
+        ' `PlainLoginModule required user_NAME="PASSWORD" ...;` with one such pair for each user.'
+        " Kafka has this setting only with the prefix listener.name.<listener>.",
         per_listener=True,
     )
     plain_users_location: str = text(
