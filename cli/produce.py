@@ -60,7 +60,13 @@ PROGRESS_EVERY = 1000
     show_default=True,
     help="Codec of the batches.",
 )
-@click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True)
+@click.option(
+    "--acks",
+    type=click.Choice(["all", "1", "0"]),
+    default="all",
+    show_default=True,
+    help="When a record counts as sent: when it is durable (all), appended (1), or at once (0).",
+)
 @click.option("--txn", metavar="ID", help="Send all records in one transaction of this transactional id.")
 @json_option
 @bootstrap_option

@@ -202,7 +202,9 @@ class IllegalGenerationError(_Client):
 
 
 class CommitUnknownError(_Client):
-    """The commit was requested, but no response arrived. The transaction is either committed or aborted as a whole.
+    """The commit was requested, but no response arrived.
+
+    The transaction is committed or aborted as a whole, or it is still open and will be aborted after its timeout.
 
     If `can_ask_again` is true, call `commit_transaction()` again to learn the result. Otherwise, read the topics to
     see whether the transaction's records are there. In consume-transform-produce the group's committed offsets show the

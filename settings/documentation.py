@@ -16,7 +16,8 @@ def settings_table(settings: Iterable[Setting]) -> str:
 def _row(setting: Setting) -> tuple[str, ...]:
     meaning = setting.doc
     if len(setting.choices) > 1:
-        meaning += f" One of {', '.join(f'`{choice}`' for choice in setting.choices if choice)}."
+        of = "A list of" if setting.type.name == "LIST" else "One of"
+        meaning += f" {of} {', '.join(f'`{choice}`' for choice in setting.choices if choice)}."
     if setting.aliases:
         meaning += f" Also called {', '.join(f'`{alias}`' for alias in setting.aliases)}."
     if setting.dynamic:
