@@ -7,7 +7,7 @@ also knows the content of a write that has not ended.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -39,7 +39,7 @@ class RecoveryPoints:
         """Return the recovery point of a partition, or 0 if it has none."""
         return self.current.get(key, 0)
 
-    def note(self, moved: Mapping[TopicPartition, int]) -> None:
+    def note(self, moved: dict[TopicPartition, int]) -> None:
         """Set the recovery points of some partitions."""
         self.current = self.current | moved
 

@@ -1106,9 +1106,9 @@ async def test_a_write_of_recovery_points_under_way_cannot_store_a_deleted_parti
     fs.before = None
     manager = new_manager(fs)
     manager.open()
-    log = manager.get("t", 0)
-    assert log is not None
-    assert (manager.read_only, values(log.batches()), is_deleted) == ({}, ["b"], False)
+    anew = manager.get("t", 0)
+    assert anew is not None
+    assert (manager.read_only, values(anew.batches()), is_deleted) == ({}, ["b"], False)
     manager.abandon()
 
 
