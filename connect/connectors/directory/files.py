@@ -162,6 +162,8 @@ class File:
     id: FileId
     path: str
     name: str
+    seen: tuple[int, int]
+    """The file's size and modification time when it was last listed or read."""
     entry: Entry | None = None
     stamp: tuple[int, int] = _NEVER
     """The file's size and modification time when it was last examined; `_NEVER` if it must be examined again."""
@@ -244,7 +246,7 @@ class Files:
                     self._vanished(file)
                 continue
             was_gz, is_gz = file.compressed, is_compressed(now.path)
-            file.path, file.name, file.gone = now.path, now.name, False
+            file.path, file.name, file.seen, file.gone = now.path, now.name, now.stamp, False
             if file.entry is not None and was_gz != is_gz:
                 # It may be a new file with the same inode, or its compressed data may have been read as lines.
                 is_same = file.stamp == now.stamp and (not is_gz or self._is_intact(file, file.entry))
@@ -264,7 +266,7 @@ class Files:
                     self._forget_content(file, file.entry)
         for each in there.values():
             if each.id not in self.known:
-                self.known[each.id] = File(each.id, each.path, each.name)
+                self.known[each.id] = File(each.id, each.path, each.name, each.stamp)
         self._identify([each for each in self.known.values() if each.entry is None and each.id in there], there)
         ready = [
             file
@@ -337,7 +339,7 @@ class Files:
         if file.entry is None or file.handle is None or ended:
             file.close()
             if file.entry is not None:
-                file.entry.gone = file.stamp
+                file.entry.gone = file.seen
                 del self._owners[file.entry]
             del self.known[file.id]
 

@@ -116,7 +116,7 @@ class DirectorySourceTask(SourceTask):
             self._files.incomplete(file, stamp, error)
             intact = False
         if intact:
-            file.stamp = stamp
+            file.stamp = file.seen = stamp
         else:  # read again after the next scan, as the same file or as a new one
             lines = []
             file.close()

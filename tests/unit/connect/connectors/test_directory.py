@@ -17,7 +17,7 @@ import pytest
 from oncelog.connect import ConnectError, RetriableError, SourceRecord
 from oncelog.connect.connectors.directory import scanning
 from oncelog.connect.connectors.directory.connector import DirectorySourceConnector
-from oncelog.connect.connectors.directory.files import Files
+from oncelog.connect.connectors.directory.files import File, Files
 from oncelog.connect.connectors.directory.lines import LineFile
 from oncelog.connect.connectors.directory.scanning import Listing
 from support.source_tasks import RunningTask, Source
@@ -857,6 +857,31 @@ async def test_a_file_that_a_listing_does_not_contain_because_it_is_renamed_is_n
         assert await polled(task, 0, more=10) == []
         append(logs / "old.log", "2\n")
         assert await polled(task, 1) == ["2"]
+
+
+async def test_a_file_that_cannot_be_opened_and_then_is_missing_from_a_listing_is_not_read_again(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, away, new = logs / "app.log.1", logs.parent / "away", source(logs, batch_size="1")
+    path.write_text("1\n2\n3\n")
+    read = lines(await new.read(1))
+    real = Files.open
+
+    def failing(files: Files, file: File) -> LineFile | None:
+        denied.add(str(path))
+        return real(files, file)
+
+    monkeypatch.setattr(Files, "open", failing)
+    denied = denying(monkeypatch, LineFile, "__init__", errno.EMFILE)
+    async with await new.task() as task:
+        assert await task.poll() == []  # the file is recognised, and then cannot be opened
+        denied.clear()
+        monkeypatch.setattr(Files, "open", real)
+        path.rename(away)
+        assert await polled(task, 0) == []
+        away.rename(logs / "app.log.2")
+        read += await polled(task, 2)
+    assert read == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize("name", ["app.log-20260102", "a/app.log.1"])
