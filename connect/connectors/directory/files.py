@@ -228,6 +228,8 @@ class Files:
         """The devices of the files in the current listing."""
         self._unlisted: set[str] = set()
         """The paths that could not be accessed during the last listing."""
+        self._intact: set[File] = set()
+        """The files that were found to be intact since the last listing."""
         self._unread: set[str] = set()
         """The paths in `_unlisted`, and those of files that could not be read and so have no entry; all as texts."""
 
@@ -373,6 +375,7 @@ class Files:
     def _identify(self, files: list[File], there: Mapping[FileId, Listed]) -> None:
         """Assign entries to files: first by devices and inodes, then by inodes alone, then by their content."""
         changed = []
+        self._intact.clear()
         self._unread = set(map(path_text, self._unlisted))
         # An original is recognised before its copies, whose names are longer.
         for file in sorted(files, key=lambda each: (len(each.name), there[each.id].stamp[1])):
@@ -460,7 +463,7 @@ class Files:
 
         - The original still exists, or is still being read to its end.
         - A file that cannot be read now may be the original.
-        - The original was truncated, renamed or deleted after the directory was listed.
+        - The original was truncated, renamed or deleted while the directory was listed, or later.
         """
         if file.compressed and path_text(file.path).removesuffix(".gz") in self._unread:
             return None
@@ -482,7 +485,7 @@ class Files:
                 if may_be_copy and self._may_be_copy(file, entry, opened):
                     return None
                 is_same_log = was_read and base == base_name(entry.file)
-                if is_same_log and self._is_inaccessible(owner) and entry.is_before(opened) and _waits(file):
+                if is_same_log and entry.is_before(opened) and not self._is_there(owner, entry) and _waits(file):
                     return None
             elif self._is_unread(entry) and is_copy_name(file.name, entry.file, was_read=True):
                 return None
@@ -496,9 +499,17 @@ class Files:
                         return end
         return Entry({})
 
-    def _is_inaccessible(self, file: File) -> bool:
-        """Return whether a file cannot be accessed now. Then it may be a new file with the inode of a deleted one."""
-        return file.stamp == _NEVER or path_text(file.path) in self._unread
+    def _is_there(self, file: File, entry: Entry) -> bool:
+        """Return whether a file can be accessed, and still has its entry's last line; checked once after each listing.
+
+        Otherwise, it may have been truncated, renamed or deleted while the directory was listed, or be a new file with
+        the inode of a deleted one.
+        """
+        if file.stamp == _NEVER or path_text(file.path) in self._unread:
+            return False
+        if file not in self._intact and self._is_intact(file, entry):
+            self._intact.add(file)
+        return file in self._intact
 
     def _is_unread(self, entry: Entry) -> bool:
         """Return whether an entry's file has not been recognised since the task started because it cannot be read."""

@@ -1068,6 +1068,33 @@ async def test_a_file_with_the_inode_of_a_deleted_gz_file_is_read_from_its_start
         assert await polled(task, 2, more=10) == ["header", "1"]
 
 
+async def test_a_file_that_is_compressed_and_shifted_during_a_listing_is_not_read_again(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real, due = logs / "app.log", os.stat, False
+
+    def rotating(status_of: str) -> os.stat_result:
+        nonlocal due
+        status = real(status_of)
+        if due and status_of == f"{path}.1":
+            due = False
+            (logs / "app.log.2.gz").rename(logs / "app.log.3.gz")
+            compress(logs / "app.log.1", logs / "app.log.2.gz")
+            path.rename(logs / "app.log.1")
+            path.write_text("c1\n")
+        return status
+
+    monkeypatch.setattr(f"{DIRECTORY}.scanning.os", SimpleNamespace(**{**vars(os), "stat": rotating}))
+    (logs / "app.log.2.gz").write_bytes(gzip.compress(b"0\n"))
+    (logs / "app.log.1").write_text("a1\na2\n")
+    path.write_text("b1\n")
+    async with await source(logs).task() as task:
+        assert sorted(await polled(task, 4)) == ["0", "a1", "a2", "b1"]
+        append(path, "b2\n")
+        due = True
+        assert sorted(await polled(task, 2, more=10)) == ["b2", "c1"]
+
+
 async def test_a_gz_file_that_is_certainly_a_copy_waits_for_good(logs: Path, clock: list[float]) -> None:
     path = logs / "app.log.1"
     path.write_text("1\n2\n")
