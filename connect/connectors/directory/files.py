@@ -18,6 +18,8 @@ the directory is compared with the known entries:
   listing shows that the file has changed, and after a read if the file has changed since the listing. If the last line
   is missing after a read, the lines of this read are discarded. A truncation goes unnoticed if the file grows again and
   then has the same line at the same position.
+- A gz file that gets a name without .gz while the task is running is still decompressed. A file that gets a name with
+  .gz was read as compressed data before, so it is treated as a new file.
 - A listing may miss a file while it is being renamed. So a file that disappeared after the task started may appear
   again: a file with its device and inode is the same file if it also has the same size and modification time.
 - A file with another inode is a copy, made by copytruncate rotation or by gzip, if it begins with all lines that were
@@ -73,6 +75,7 @@ class Entry:
     partition: Mapping[str, Any]
     """Empty until the file has a number."""
     file: str = ""
+    """The name of the file (`File.read_as`)."""
     device: int = -1
     inode: int = -1
     position: int = 0
@@ -84,6 +87,11 @@ class Entry:
     """The file, if it was truncated or rewritten after the task started. Its old content may exist in a copy."""
     gone: tuple[int, int] | None = None
     """The file's last size and modification time, if it has disappeared since the task started."""
+
+    @property
+    def compressed(self) -> bool:
+        """Whether the file is decompressed, so that positions count decompressed bytes."""
+        return is_compressed(self.file)
 
     @property
     def id(self) -> FileId:
@@ -162,6 +170,8 @@ class File:
     id: FileId
     path: str
     name: str
+    read_as: str
+    """The last name that says how the file is read: a name with .gz if and only if the file is decompressed."""
     seen: tuple[int, int]
     """The file's size and modification time when it was last listed or read."""
     entry: Entry | None = None
@@ -186,8 +196,8 @@ class File:
 
     @property
     def compressed(self) -> bool:
-        """Whether the file is a gz file."""
-        return is_compressed(self.path)
+        """Whether the file is decompressed."""
+        return is_compressed(self.read_as)
 
     def close(self) -> None:
         """Close the file if it is open."""
@@ -247,13 +257,13 @@ class Files:
                 if not listing.hides(file.path):
                     self._vanished(file)
                 continue
-            was_gz, is_gz = file.compressed, is_compressed(now.path)
+            is_known = file.entry is not None or file.seen == now.stamp
             file.path, file.name, file.seen, file.gone = now.path, now.name, now.stamp, False
-            if file.entry is not None and was_gz != is_gz:
-                # It may be a new file with the same inode, or its compressed data may have been read as lines.
-                is_same = file.stamp == now.stamp and (not is_gz or self._is_intact(file, file.entry))
-                if not is_same:
-                    self._forget_content(file, file.entry)
+            if is_compressed(now.name) == file.compressed:
+                file.read_as = now.name
+            elif not (file.compressed and is_known):  # it was read as compressed data, or may be a new file
+                file.incomplete = None
+                self._forget_content(file)
             if file.unreadable and file.handle is not None:
                 self._reopen(file)
             if file.incomplete is not None and file.incomplete.stamp == now.stamp:
@@ -262,13 +272,13 @@ class Files:
                 file.more |= file.stamp != now.stamp
                 intact = file.stamp == now.stamp or self._is_intact(file, file.entry)
                 if intact:  # otherwise, it may be a new file with the inode of a deleted one
-                    file.stamp, file.entry.file = now.stamp, now.name
+                    file.stamp, file.entry.file = now.stamp, file.read_as
                 elif intact is False:
                     _warn_rewritten(file)
-                    self._forget_content(file, file.entry)
+                    self._forget_content(file)
         for each in there.values():
             if each.id not in self.known:
-                self.known[each.id] = File(each.id, each.path, each.name, each.stamp)
+                self.known[each.id] = File(each.id, each.path, each.name, each.name, each.stamp)
         self._identify([each for each in self.known.values() if each.entry is None and each.id in there], there)
         ready = [
             file
@@ -365,12 +375,15 @@ class Files:
         finally:
             opened.close()
 
-    def _forget_content(self, file: File, entry: Entry) -> None:
+    def _forget_content(self, file: File) -> None:
+        """Let a file be identified as a new one."""
         file.close()
-        file.entry, file.stamp, file.copy, file.waits_since = None, _NEVER, None, None
-        # If the file gets the same lines again, these are new.
-        entry.device, entry.inode, entry.rewritten = -1, -1, file
-        del self._owners[entry]
+        entry = file.entry
+        file.entry, file.read_as, file.stamp, file.copy, file.waits_since = None, file.name, _NEVER, None, None
+        if entry is not None:
+            # If the file gets the same lines again, these are new.
+            entry.device, entry.inode, entry.rewritten = -1, -1, file
+            del self._owners[entry]
 
     def _identify(self, files: list[File], there: Mapping[FileId, Listed]) -> None:
         """Assign entries to files: first by devices and inodes, then by inodes alone, then by their content."""
@@ -447,7 +460,7 @@ class Files:
             entry.partition = self._partition(fingerprint, group[-1].partition["number"] + 1 if group else 0)
             group.append(entry)
         file.entry, file.more, file.incomplete = entry, True, None
-        (entry.device, entry.inode), entry.file, entry.rewritten, entry.gone = file.id, file.name, None, None
+        (entry.device, entry.inode), entry.file, entry.rewritten, entry.gone = file.id, file.read_as, None, None
         self._owners[entry] = file
         return True
 
@@ -465,9 +478,9 @@ class Files:
         - A file that cannot be read now may be the original.
         - The original was truncated, renamed or deleted while the directory was listed, or later.
         """
-        if file.compressed and path_text(file.path).removesuffix(".gz") in self._unread:
+        if file.compressed and self._path(file.read_as.removesuffix(".gz")) in self._unread:
             return None
-        base, waited_for = base_name(file.name), file.copy and file.copy.entry
+        base, waited_for = base_name(file.read_as), file.copy and file.copy.entry
         free = [each for each in group if each not in self._owners]
         free = [each for each in free if each is waited_for or base == base_name(each.file)]
         # In the order of their last lines, so that a gz file is decompressed only once.
@@ -481,13 +494,13 @@ class Files:
             elif owner is not None:
                 # The owner may be a new file with the inode of the original, if it cannot be examined yet.
                 names, was_read = {owner.name, entry.file}, entry.position > 0
-                may_be_copy = compared or any(is_copy_name(file.name, name, was_read=was_read) for name in names)
+                may_be_copy = compared or any(is_copy_name(file.read_as, name, was_read=was_read) for name in names)
                 if may_be_copy and self._may_be_copy(file, entry, opened):
                     return None
                 is_same_log = was_read and base == base_name(entry.file)
                 if is_same_log and entry.is_before(opened) and not self._is_there(owner, entry) and _waits(file):
                     return None
-            elif self._is_unread(entry) and is_copy_name(file.name, entry.file, was_read=True):
+            elif self._is_unread(entry) and is_copy_name(file.read_as, entry.file, was_read=True):
                 return None
             elif entry.rewritten is not file and (compared or base == base_name(entry.file)):
                 certain = self._is_rewritten(entry) or compared or opened.compressed or entry.position >= _CERTAIN_BYTES
@@ -513,8 +526,11 @@ class Files:
 
     def _is_unread(self, entry: Entry) -> bool:
         """Return whether an entry's file has not been recognised since the task started because it cannot be read."""
-        path = os.path.join(path_text(self._directory), entry.file)
-        return entry.rewritten is None and path in self._unread
+        return entry.rewritten is None and self._path(entry.file) in self._unread
+
+    def _path(self, name: str) -> str:
+        """Return the text of the path of the file with this name."""
+        return os.path.join(path_text(self._directory), name)
 
     def _is_rewritten(self, entry: Entry) -> bool:
         """Return whether the file of an entry still exists, but no longer has the entry's content.
@@ -543,7 +559,7 @@ class Files:
             match = self._compared(owner, entry, opened)
             if match is None:
                 return True
-            is_gz = file.name == f"{owner.name}.gz" or (known is not None and known.certain)
+            is_gz = file.read_as == f"{owner.name}.gz" or (known is not None and known.certain)
             certain = is_gz and (match is Match.WHOLE or (is_same and known is not None and known.certain))
             if match is Match.DIFFERENT or (entry.position == 0 and not certain):
                 file.copy = None if known is not None else file.copy
@@ -596,7 +612,7 @@ class Files:
         In both cases, the file is examined again after the next listing, even if it has not changed.
         """
         try:
-            opened = LineFile(file.path, self._max_line_bytes)
+            opened = LineFile(file.path, self._max_line_bytes, file.compressed)
         except OSError as error:
             self._examine_again(file)
             if not isinstance(error, FileNotFoundError) and not file.unopened:
@@ -644,7 +660,7 @@ def _newest(entries: list[Entry], file: File, opened: LineFile) -> Entry | None:
     that were read are compared by their CRC, unless the entry's offset has no such CRC.
     """
     for entry in reversed(entries):
-        if is_compressed(entry.file) != file.compressed:  # a new file with the inode of a deleted one
+        if entry.compressed != file.compressed:  # a new file with the inode of a deleted one
             continue
         is_same_name = entry.file == file.name or entry.content_crc is None
         if entry.is_before(opened) if is_same_name else entry.is_copied_to(opened):

@@ -59,11 +59,11 @@ class LineFile:
     read to its end, so that no line can follow.
     """
 
-    def __init__(self, path: str, max_line_bytes: int) -> None:
-        """Open the file. Raises OSError if it cannot be opened."""
+    def __init__(self, path: str, max_line_bytes: int, compressed: bool) -> None:
+        """Open the file. Its content is decompressed if it is `compressed`. Raises OSError if it cannot be opened."""
         self._name = path_text(path)
         self._max = max_line_bytes
-        self.compressed = is_compressed(path)
+        self.compressed = compressed
         self._raw = open(path, "rb", buffering=0)  # noqa: SIM115
         self._file: BinaryIO = gzip.GzipFile(fileobj=self._raw) if self.compressed else self._raw  # type: ignore[assignment]
         self._splitter = LineSplitter(max_line_bytes)

@@ -475,12 +475,12 @@ async def test_a_file_that_is_renamed_before_its_first_read_is_read(
     path, real = logs / "part.tmp", LineFile.__init__
     path.write_text("1\n2\n")
 
-    def renaming(file: LineFile, name: str, max_line_bytes: int) -> None:
+    def renaming(file: LineFile, name: str, *arguments: Any) -> None:
         if path.exists() and not (logs / "part.csv").exists():
             path.rename(logs / "part.csv")
             if is_replaced:
                 path.write_text("")
-        real(file, name, max_line_bytes)
+        real(file, name, *arguments)
 
     monkeypatch.setattr(LineFile, "__init__", renaming)
     reader = source(logs)
@@ -494,10 +494,10 @@ async def test_a_truncation_before_the_copy_is_compared_repeats_nothing(
     path, copy, real = logs / "app.log", logs / "app.log.1", LineFile.__init__
     path.write_text("started\n1\n2\n")
 
-    def truncating(file: LineFile, name: str, max_line_bytes: int) -> None:
+    def truncating(file: LineFile, name: str, *arguments: Any) -> None:
         if name == str(copy) and path.read_text().endswith("3\n"):
             path.write_text("started\nnew\n")
-        real(file, name, max_line_bytes)
+        real(file, name, *arguments)
 
     async with await source(logs).task() as task:
         assert await polled(task, 3) == ["started", "1", "2"]
@@ -515,10 +515,10 @@ async def test_a_copy_is_not_read_again_if_its_original_is_deleted_before_they_a
     path.write_text("1\n2\n")
     (logs / "other.log").write_text("other\n")
 
-    def deleting(file: LineFile, name: str, max_line_bytes: int) -> None:
+    def deleting(file: LineFile, name: str, *arguments: Any) -> None:
         if name == str(copy):
             path.unlink(missing_ok=True)
-        real(file, name, max_line_bytes)
+        real(file, name, *arguments)
 
     async with await source(logs, max_open_files=open_files).task() as task:
         assert sorted(await polled(task, 3)) == ["1", "2", "other"]
@@ -1108,6 +1108,27 @@ async def test_a_gz_file_that_is_certainly_a_copy_waits_for_good(logs: Path, clo
         assert await polled(task, 1) == ["3"]
 
 
+@pytest.mark.parametrize("unlink_first", [False, True])
+async def test_a_gz_file_that_is_a_copy_stays_one_if_it_gets_another_name(logs: Path, unlink_first: bool) -> None:
+    path = logs / "app.log.1"
+    path.write_text("1\n2\n")
+    async with await source(logs).task() as task:
+        assert await polled(task, 2) == ["1", "2"]
+        copies(path, ".gz")
+        if unlink_first:
+            path.unlink()
+            assert await polled(task, 0, more=2) == []  # one listing: the original, which is open, may have more lines
+        else:
+            assert await polled(task, 0) == []
+        (logs / "app.log.1.gz").rename(logs / "app.log.1.gz.bak")
+        assert await polled(task, 0, more=10) == []
+        path.unlink(missing_ok=True)
+        assert await polled(task, 0, more=10) == []
+        with gzip.open(logs / "app.log.1.gz.bak", "a") as file:
+            file.write(b"3\n")
+        assert await polled(task, 1) == ["3"]
+
+
 @pytest.mark.parametrize("count", [1, 20])
 async def test_files_that_are_ignored_as_copies_are_not_opened_again(
     logs: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float], count: int
@@ -1117,9 +1138,9 @@ async def test_files_that_are_ignored_as_copies_are_not_opened_again(
         copies(logs / f"app.log.{number}", ".gz")
     real, opened = LineFile.__init__, list[str]()
 
-    def recording(file: LineFile, name: str, max_line_bytes: int) -> None:
+    def recording(file: LineFile, name: str, *arguments: Any) -> None:
         opened.append(name)
-        real(file, name, max_line_bytes)
+        real(file, name, *arguments)
 
     monkeypatch.setattr(LineFile, "__init__", recording)
     async with await source(logs).task() as task:
@@ -1585,6 +1606,78 @@ async def test_a_gz_file_that_gets_another_name_for_a_while_is_not_read_again(lo
         assert await polled(task, 0, more=10) == []
         renamed_to.rename(path)
         assert await polled(task, 0, more=10) == []
+
+
+@pytest.mark.parametrize("size", [2, 1000], ids=["no newline in the compressed data", "newlines"])
+async def test_a_file_that_is_renamed_to_gz_is_read_by_the_task_of_its_first_decompressed_line(
+    logs: Path, size: int
+) -> None:
+    wanted, new = [[os.urandom(8).hex() for _ in range(size)] for _ in range(8)], source(logs)
+    for number, each in enumerate(wanted):
+        content = "".join(f"{line}\n" for line in each).encode()
+        (logs / f"{number}.tmp").write_bytes(gzip.compress(content, mtime=0))
+    configs = await new.task_configs(2)
+    one, other = (RunningTask(new.connector_class().task_class(), new.offsets, config) for config in configs)
+    async with one, other:
+        for task in (one, other):
+            await polled(task, 0, more=20)  # the compressed data
+        for number in range(8):
+            (logs / f"{number}.tmp").rename(logs / f"{number}.gz")
+        read = await polled(one, 0, more=20) + await polled(other, 0, more=20)
+    assert sorted(read) == sorted(line for each in wanted for line in each)
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["closed", "restarted"])
+async def test_a_gz_file_that_gets_another_name_while_it_is_read_is_still_decompressed(
+    logs: Path, restarted: bool
+) -> None:
+    path, wanted, new = logs / "b.gz", [os.urandom(8).hex() for _ in range(1000)], source(logs, batch_size="100")
+    content = gzip.compress("".join(f"{line}\n" for line in wanted).encode())
+    path.write_bytes(content)
+    read = lines(await new.read(100))
+    if restarted:
+        (logs / "a.gz").write_bytes(gzip.compress(b"first\n" * 101))
+        os.utime(logs / "a.gz", (1, 1))
+    new.config["max.open.files"] = "1"
+    async with await new.task() as task:
+        read += lines(await task.poll())  # if the task has been restarted, the lines of the other file
+        path.rename(logs / "b.gz.bak")
+        for _ in range(6):
+            append(logs / "other", "other\n" * 300)
+            for _ in range(2):
+                batch = await task.poll()
+                new.offsets.commit(batch)
+                read += lines(batch)
+    (logs / "b.gz.bak").rename(path)
+    async with await new.task() as task:
+        read += await polled(task, 0, more=60)
+    assert [line for line in read if line not in ("first", "other")] == wanted
+
+
+@pytest.mark.parametrize("count", [1, 2], ids=["half read", "read"])
+@pytest.mark.parametrize("name", ["a.log.gz", "a.log.gz.tmp"])
+async def test_a_gz_file_that_gets_another_name_and_cannot_be_opened_for_a_while_is_not_read_again(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, name: str, count: int
+) -> None:
+    path, renamed_to, new = logs / "a.log.gz", logs / "a.log.gz.tmp", source(logs, batch_size="1")
+    path.write_bytes(GZ)
+    read = lines(await new.read(count))
+    async with await new.task() as task:
+        with monkeypatch.context() as closed:
+            closed.setattr(Files, "open", lambda *_: None)
+            await polled(task, 0)
+            path.rename(renamed_to)
+            await polled(task, 0)
+        denied = denying(monkeypatch, LineFile, "__init__", errno.EMFILE)
+        denied.add(str(logs / name))
+        if name == path.name:
+            renamed_to.rename(path)
+        read += await polled(task, 0)
+        if name != path.name:
+            renamed_to.rename(path)
+        denied.clear()
+        read += await polled(task, 0, more=10)
+    assert read == ["a", "b"]
 
 
 @pytest.mark.parametrize("damage", [b"x" * 30, gzip.compress(b"1\n2\n")[:10] + b"\xff" * 20], ids=["no gz", "data"])
