@@ -47,7 +47,7 @@ does not: Python calls its handler only when the wait ends, after SIGNAL_CHECK_S
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """How a client is closed with `close`, if the program has left it open."""
+    """A client that the interpreter's exit closes with `close`, if it was left open."""
 
     close: Callable[[], Awaitable[object]]
     is_open: Callable[[], bool]
@@ -68,8 +68,6 @@ class BackgroundLoop:
         """The clients to close at the interpreter's exit, oldest first."""
         self._closing: dict[asyncio.Task[Any], object] = {}
         """Calls that close a client, with the client; the interpreter's exit waits for them."""
-        self._closing_soon: set[asyncio.Task[None]] = set()
-        """The tasks of `close_soon`. They are kept here, because the loop refers to its tasks only weakly."""
         self._is_shut_down = False
         self._thread = threading.Thread(target=self._run_loop, name="oncelog-sync", daemon=True)
         self._thread.start()
@@ -139,22 +137,6 @@ class BackgroundLoop:
         """Run `closing`, which closes a client, as `run` does. The interpreter's exit waits for it, too."""
         self.run(lambda: self._close(client, closing()))
 
-    def soon(self, function: Callable[[], object]) -> None:
-        """Call a function in the loop, without waiting. Does nothing after a fork, or if the loop has ended."""
-        if os.getpid() == self._pid:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(function)
-
-    def close_soon(self, client: object, registration: Registration) -> None:
-        """Close a client in the background if it is still open. The interpreter's exit waits for it."""
-
-        def close() -> None:
-            task = self._loop.create_task(self._close_if_open(client, registration))
-            self._closing_soon.add(task)
-            task.add_done_callback(self._closing_soon.discard)
-
-        self.soon(close)
-
     async def _close(self, client: object, closing: Awaitable[object]) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -202,7 +184,7 @@ class BackgroundLoop:
                         await asyncio.wait(needing, timeout=self._share_s(deadline))
                     share_s = self._share_s(deadline)
                     self._open.pop(client, None)
-                    await asyncio.wait({group.create_task(self._close_if_open(client, registration))}, timeout=share_s)
+                    await asyncio.wait({group.create_task(self._close_at_exit(client, registration))}, timeout=share_s)
                 while self._closing:  # a thread may close a client whose start has failed
                     await asyncio.wait([*self._closing])
         except TimeoutError:
@@ -214,7 +196,7 @@ class BackgroundLoop:
         """
         return max(deadline - self._loop.time(), 0.0) / (len(self._open) + 1)
 
-    async def _close_if_open(self, client: object, registration: Registration) -> None:
+    async def _close_at_exit(self, client: object, registration: Registration) -> None:
         """Wait for the calls that close a client. If it is still open then, close it."""
         try:
             while closing := [task for task, closed in self._closing.items() if closed is client]:

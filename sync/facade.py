@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, Sel
 
 from ..protocol.errors import KafkaError
 from .background import BackgroundLoop, Registration, background_loop
-from .block import Block, noticed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,7 +34,7 @@ C = TypeVar("C", bound=AsyncClient)
 A = TypeVar("A")
 
 
-class Facade(Block, Generic[C]):
+class Facade(Generic[C]):
     """A blocking client around an asyncio client; a context manager that starts and closes the client."""
 
     _is_broker: ClassVar[bool] = False
@@ -54,16 +53,11 @@ class Facade(Block, Generic[C]):
         self._start(self._client.__aenter__)
         return self
 
-    @noticed
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        def close() -> Coroutine[Any, Any, None]:
-            self._leaving()
-            return self._client.__aexit__(kind, error, trace)
-
         try:
-            self._close(close)
+            self._close(lambda: self._client.__aexit__(kind, error, trace))
         except KafkaError:
             raise
         except BaseException as failure:  # an interrupt may arrive before the client has begun to close
@@ -80,7 +74,6 @@ class Facade(Block, Generic[C]):
             await starting()
             is_started = True
             self._background.opened(self, registration)
-            self._entered()
 
         try:
             self._background.run(start)
@@ -88,11 +81,6 @@ class Facade(Block, Generic[C]):
             if is_started:
                 self.__exit__(type(error), error, None)
             raise
-
-    def _abandoned(self) -> None:
-        error = KeyboardInterrupt()
-        closing = Registration(lambda: self._client.__aexit__(type(error), error, None), lambda: self._client.is_open)
-        self._background.close_soon(self, closing)
 
     async def _close_at_exit(self) -> None:
         """Close the client when the interpreter exits, if the program has left it open."""

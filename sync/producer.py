@@ -20,7 +20,6 @@ from ..client.validation import duration_of
 from ..client.values import ConsumerAssignment, ConsumerGroupMetadata, HeadersLike, Offsets, RecordMetadata
 from ..protocol.errors import KafkaError
 from .background import BackgroundLoop
-from .block import Block, noticed
 from .facade import Facade, blocking
 
 
@@ -62,7 +61,7 @@ class Delivery:
         return self._background.run(ask)
 
 
-class Transaction(Block, Generic[SentK, SentV]):
+class Transaction(Generic[SentK, SentV]):
     """A transaction as a block: `with producer.transaction() as txn`. Send its records with `txn`.
 
     The transaction is committed at the end of the block. An exception in the block, including KeyboardInterrupt, aborts
@@ -76,18 +75,13 @@ class Transaction(Block, Generic[SentK, SentV]):
         self._transaction = transaction
 
     def __enter__(self) -> Self:
-        async def begin() -> None:
-            await self._transaction.__aenter__()
-            self._entered()
-
         try:
-            self._background.run(begin)
+            self._background.run(self._transaction.__aenter__)
         except BaseException as error:  # an interrupt may arrive when the transaction has already begun
             self._background.run(functools.partial(self._transaction.__aexit__, type(error), error, None))
             raise
         return self
 
-    @noticed
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -96,7 +90,6 @@ class Transaction(Block, Generic[SentK, SentV]):
         async def end() -> None:
             nonlocal is_begun
             is_begun = True
-            self._leaving()
             await self._transaction.__aexit__(kind, error, trace)
 
         try:
@@ -107,9 +100,6 @@ class Transaction(Block, Generic[SentK, SentV]):
             if not is_begun:
                 self._background.run(functools.partial(self._transaction.__aexit__, type(failure), failure, None))
             raise
-
-    def _abandoned(self) -> None:
-        self._background.soon(self._transaction.abort_soon)
 
     def send(
         self,

@@ -202,9 +202,3 @@ class Transaction(Generic[SentK, SentV]):
         self._transactions.manager.check_same(self._begun)
         await self._transactions.abort()
         self._aborted = True
-
-    def abort_soon(self) -> None:
-        """Abort the transaction in the background, if it is open. The producer's next transaction waits for that."""
-        if self._transactions.manager.is_open(self._begun):
-            self._transactions.abort_soon()
-            self._transactions.leave_abort_behind()

@@ -485,68 +485,6 @@ def test_interrupt_in_a_transaction_aborts_it(bootstrap: str, topic: str, fresh_
         assert admin.describe_transactions([name])[name].state == "CompleteAbort"
 
 
-INTERRUPTED_AT_THE_END = """
-import contextlib, ctypes, functools, signal, sys
-from oncelog.sync import Consumer, Producer
-class Signal:
-    __neg__ = staticmethod(functools.partial(ctypes.CDLL(None)["raise"], signal.SIGINT))
-interrupt = Signal()
-bootstrap, topic, name = sys.argv[1:]
-"""
-"""Defines an object for which the instruction `-interrupt` sends SIGINT. Python raises KeyboardInterrupt only when the
-next function begins: at the end of a block, in `__exit__`.
-"""
-
-
-def test_interrupt_at_the_end_of_a_transactions_block_aborts_the_transaction(
-    bootstrap: str, topic: str, fresh_name: Names
-) -> None:
-    program = script(
-        INTERRUPTED_AT_THE_END
-        + """if True:
-        kept = []
-        with Producer(bootstrap_servers=bootstrap, transactional_id=name) as producer:
-            try:
-                with producer.transaction() as txn:
-                    txn.send(topic, b"aborted").result()
-                    _ = -interrupt
-            except KeyboardInterrupt as error:
-                kept.append(error)  # as a notebook keeps the last traceback
-            with producer.transaction() as txn:
-                txn.send(topic, b"committed")
-            print("interrupted", len(kept))
-        """,
-        bootstrap,
-        topic,
-        fresh_name("id"),
-    )
-    out, err = program.communicate(timeout=30)
-    assert (out, err, program.returncode) == ("interrupted 1\n", "", 0)
-    assert read_all(bootstrap, topic) == [b"committed"]
-
-
-def test_interrupt_at_the_end_of_a_clients_block_closes_the_client(
-    bootstrap: str, topic: str, fresh_name: Names
-) -> None:
-    program = script(
-        INTERRUPTED_AT_THE_END
-        + """if True:
-        with Consumer(bootstrap_servers=bootstrap, topics=[topic], group_id=name) as consumer:
-            while not consumer.assignment():
-                consumer.poll(1000)
-            _ = -interrupt
-        """,
-        bootstrap,
-        topic,
-        group := fresh_name("group"),
-    )
-    _, err = program.communicate(timeout=30)
-    assert err.startswith("Traceback")
-    assert err.endswith("\nKeyboardInterrupt\n"), "no warning follows"
-    with Admin(bootstrap_servers=bootstrap) as admin:
-        assert admin.describe_groups([group])[group].members == ()
-
-
 def interrupted_without_a_broker(kind: str, broker: BrokerProcess) -> float:
     """Stop the broker's process in a block, and raise KeyboardInterrupt there. The result is when it was raised.
 

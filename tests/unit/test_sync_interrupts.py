@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import dis
-import functools
-import gc
-import signal
 import subprocess
 import sys
 import threading
-import traceback
-import weakref
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 import pytest
-from oncelog import FatalError, IllegalStateError, TopicPartition, sync
+from oncelog import FatalError, IllegalStateError, sync
 from oncelog.client.producer.transaction_state import State
 from oncelog.sync.background import BackgroundLoop
 
@@ -157,20 +150,6 @@ def address() -> Iterator[str]:
         yield broker.address
 
 
-def read_committed(address: str, topic: str) -> list[bytes | None]:
-    """The committed records in partition 0 of a topic."""
-    partition = TopicPartition(topic, 0)
-    with sync.Admin(bootstrap_servers=address) as admin:
-        end = admin.list_offsets({partition: -1})[partition].offset
-    settings = {"bootstrap.servers": address, "isolation.level": "read_committed", "auto.offset.reset": "earliest"}
-    with sync.Consumer(settings) as consumer:
-        consumer.assign([partition])
-        values: list[bytes | None] = []
-        while consumer.position(partition) < end:
-            values += [record.value for record in consumer.poll(1000)]
-    return values
-
-
 @pytest.mark.parametrize("how", ["poll", "getmany", "iteration"])
 def test_an_interrupted_read_loses_no_record(address: str, how: str) -> None:
     with sync.Producer(bootstrap_servers=address) as producer:
@@ -278,106 +257,6 @@ def test_an_interrupt_at_the_end_of_a_clients_block_leaves_no_client_open(addres
         assert instruction > 50, "the call was interrupted often"
         return
     pytest.fail(f"a call needs more than {LONGEST_CALL} instructions")
-
-
-def interrupted_in(error: BaseException) -> str:
-    """The name of the function that was to run when the signal's handler raised the error."""
-    return traceback.extract_tb(error.__traceback__)[-1].name
-
-
-@pytest.fixture
-def sigint() -> Iterator[Any]:
-    """An object `sigint` for which the instruction `-sigint` sends SIGINT to the own thread. Python calls the handler,
-    which raises KeyboardInterrupt, only when the next function begins.
-    """
-    send = functools.partial(ctypes.CDLL(None)["raise"], signal.SIGINT)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield type("Signal", (), {"__neg__": staticmethod(send)})()
-    signal.signal(signal.SIGINT, before)
-
-
-def test_a_signal_in_the_last_instruction_of_a_transactions_block_aborts_the_transaction(
-    address: str, sigint: Any
-) -> None:
-    with sync.Producer(bootstrap_servers=address, transactional_id="last") as producer:
-        with pytest.raises(KeyboardInterrupt) as interrupt, producer.transaction() as txn:  # noqa: PT012
-            txn.send("last", b"aborted").result()
-            _ = -sigint
-        assert interrupted_in(interrupt.value) == "__exit__"
-        with pytest.raises(IllegalStateError):
-            txn.send("last", b"too late")
-        with producer.transaction() as txn:
-            txn.send("last", b"committed")
-    assert read_committed(address, "last") == [b"committed"]
-
-
-def test_a_signal_just_when_an_exception_leaves_a_transactions_block_aborts_the_transaction(
-    address: str, sigint: Any
-) -> None:
-    with sync.Producer(bootstrap_servers=address, transactional_id="failed") as producer:
-        with pytest.raises(KeyboardInterrupt) as interrupt, producer.transaction() as txn:  # noqa: PT012
-            txn.send("failed", b"aborted").result()
-            try:
-                raise LookupError
-            finally:
-                _ = -sigint
-        assert interrupted_in(interrupt.value) == "__exit__"
-        with producer.transaction() as txn:
-            txn.send("failed", b"committed")
-    assert read_committed(address, "failed") == [b"committed"]
-
-
-def test_a_signal_in_the_last_instruction_of_a_clients_block_closes_the_client(
-    address: str, sigint: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    with pytest.raises(KeyboardInterrupt) as interrupt, sync.Producer(bootstrap_servers=address) as client:  # noqa: PT012
-        client.partitions_for("last")
-        _ = -sigint
-    assert interrupted_in(interrupt.value) == "__exit__"
-    with pytest.raises(IllegalStateError, match="is closed"):
-        client.partitions_for("last")
-    client.close()
-    assert not caplog.records
-
-
-def test_a_look_at_the_exit_of_a_block_does_not_end_the_block(address: str) -> None:
-    with sync.Producer(bootstrap_servers=address, transactional_id="looks") as producer:
-        assert hasattr(producer, "__exit__")
-        with producer.transaction() as txn:
-            assert hasattr(txn, "__exit__")
-            txn.send("looks", b"with")
-        assert hasattr(txn, "__exit__")
-        txn = producer.transaction()
-        assert hasattr(txn, "__exit__")
-        txn.__enter__()
-        assert hasattr(txn, "__exit__")
-        txn.send("looks", b"without")
-        txn.__exit__(None, None, None)
-        with contextlib.ExitStack() as stack:
-            txn = stack.enter_context(producer.transaction())
-            assert hasattr(txn, "__exit__")
-            txn.send("looks", b"stack")
-    assert read_committed(address, "looks") == [b"with", b"without", b"stack"]
-
-
-def test_a_block_that_cannot_begin_leaves_the_client_open(address: str) -> None:
-    with sync.Admin(bootstrap_servers=address) as admin:
-        with pytest.raises(IllegalStateError), admin:
-            pass
-        admin.list_topics()
-
-
-def test_a_block_leaves_no_cycle_behind(address: str) -> None:
-    with sync.Producer(bootstrap_servers=address, transactional_id="cycle") as producer:
-        with producer.transaction() as txn:
-            pass
-        left = weakref.ref(txn)
-        gc.disable()
-        try:
-            del txn
-            assert left() is None
-        finally:
-            gc.enable()
 
 
 def test_a_call_that_waits_when_the_loop_ends_fails() -> None:
