@@ -386,23 +386,22 @@ class ReplicaManager:
                     codes[key] = error.code
         return results
 
-    def is_ready(self, key: TopicPartition) -> bool:
+    def is_ready(self, key: TopicPartition, *, has_waited: bool = False) -> bool:
         """Whether a marker can be appended without waiting: the log is open, and further files may be opened.
 
-        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the partition does not exist.
+        After `until_ready` (`has_waited`), one more file may always be opened: otherwise, other writers could delay the
+        marker without end. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the partition does not exist.
         """
-        return self._log_manager.crowding.end is None and self.partition(*key).is_open
+        return (has_waited or self._log_manager.crowding.end is None) and self.partition(*key).is_open
 
     async def until_ready(self, key: TopicPartition) -> None:
-        """Wait until a marker can be appended to the partition immediately (`is_ready`); open its log if necessary.
+        """Wait until a marker can be appended to the partition immediately; open its log if necessary.
 
         Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR if the log cannot be opened.
         """
-        while not self.is_ready(key):
-            if self._log_manager.crowding.end is not None:
-                await self._marker_turns.wait(_MARKER)
-            else:
-                await run_in_slices(self._opened(key))
+        if self._log_manager.crowding.end is not None:
+            await self._marker_turns.wait(_MARKER)
+        await run_in_slices(self._opened(key))
 
     def _append_to_all(
         self, marker: Marker, codes: dict[TopicPartition, ErrorCode]
@@ -413,7 +412,7 @@ class ReplicaManager:
         """
         unflushed: list[tuple[TopicPartition, asyncio.Future[None]]] = []
         crowding = self._log_manager.crowding
-        turn_ends = 0
+        turn_ends = SLICE // _MARKER if marker.has_waited else 0
         for number, key in enumerate(marker.partitions):
             # After the wait, a slice of markers is appended even if the descriptors become crowded again: otherwise,
             # other writers could delay the markers without end.

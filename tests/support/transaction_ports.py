@@ -269,7 +269,7 @@ class SimulatedPartitions:
     def unflushed(self, partition: TopicPartition, producer_id: int) -> None:
         return None
 
-    def is_ready(self, partition: TopicPartition) -> bool:
+    def is_ready(self, partition: TopicPartition, *, has_waited: bool = False) -> bool:
         return True
 
     async def until_ready(self, partition: TopicPartition) -> None:

@@ -166,6 +166,7 @@ class ExternalMarkers:
     async def _write(self, marker: Marker, partition: TopicPartition, deadline: float, by: Caller) -> None:
         coordinator = self._coordinator
         decided: bool | None = None
+        has_waited = False
         while True:
             known = self._gateway.producer(partition, marker.producer_id)
             owner = coordinator.owner_of(marker.producer_id) if known is not None and known.is_open else None
@@ -179,11 +180,13 @@ class ExternalMarkers:
                     ErrorCode.CONCURRENT_TRANSACTIONS, "The coordinator is about to end this transaction. Retry."
                 )
             if verdict is Verdict.WRITE:
-                if not self._gateway.is_ready(partition):
+                if not self._gateway.is_ready(partition, has_waited=has_waited):
                     await self._gateway.until_ready(partition)
+                    has_waited = True
                     continue  # other requests may have run meanwhile: judge again
                 # No await runs between the judgement and the append.
-                (codes,) = await self._gateway.write_markers([replace(marker, partitions=[partition])])
+                one = replace(marker, partitions=[partition], has_waited=has_waited)
+                (codes,) = await self._gateway.write_markers([one])
                 if codes[partition] is not ErrorCode.NONE:
                     raise KafkaError(codes[partition])
                 self._logger.warning("hanging_transaction_aborted", **_described(marker, partition, by))

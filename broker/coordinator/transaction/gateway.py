@@ -62,17 +62,18 @@ class PartitionGateway(Protocol):
         is returned as its error code, not raised.
         """
 
-    def is_ready(self, partition: TopicPartition) -> bool:
+    def is_ready(self, partition: TopicPartition, *, has_waited: bool = False) -> bool:
         """Whether `write_markers`, called for this partition alone, would append without waiting.
+
+        `has_waited`: whether the caller has waited with `until_ready`, as `Marker.has_waited`.
 
         Raise KafkaError UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR.
         """
 
     async def until_ready(self, partition: TopicPartition) -> None:
-        """Wait until `is_ready` returns True. Raise KafkaError like `is_ready`.
+        """Wait until a marker can be appended to the partition. Raise KafkaError like `is_ready`.
 
-        Other requests may make the partition busy again before the caller continues, so the caller must check
-        `is_ready` again.
+        The partition may be deleted before the caller continues, so the caller must check `is_ready` again.
         """
 
     def producer(self, partition: TopicPartition, producer_id: int) -> ProducerInLog | None:
@@ -116,12 +117,12 @@ class LocalPartitionGateway:
         """Append the markers. Return an error code for each partition of each marker when all markers are durable."""
         return await self._replica_manager.append_markers(markers)
 
-    def is_ready(self, partition: TopicPartition) -> bool:
+    def is_ready(self, partition: TopicPartition, *, has_waited: bool = False) -> bool:
         """Whether `write_markers`, called for this partition alone, would append without waiting."""
-        return self._replica_manager.is_ready(partition)
+        return self._replica_manager.is_ready(partition, has_waited=has_waited)
 
     async def until_ready(self, partition: TopicPartition) -> None:
-        """Wait until `is_ready` returns True."""
+        """Wait until a marker can be appended to the partition."""
         await self._replica_manager.until_ready(partition)
 
     def producer(self, partition: TopicPartition, producer_id: int) -> ProducerInLog | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Coroutine
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import GeneratorType, coroutine
@@ -478,6 +479,8 @@ async def test_markers_are_written_although_other_writers_use_every_free_descrip
     marker = Marker(1, 0, coordinator_epoch=0, commit=True, partitions=partitions)
     crowding.end = end = asyncio.get_running_loop().create_future()
     writing = asyncio.create_task(broker.replica_manager.append_markers([marker]))
+    broker.replica_manager.partition("a", 0).log.append(batch("open"))
+    of_operator = asyncio.create_task(broker.replica_manager.until_ready(("a", 0)))
     for _ in range(PARTITIONS // 10):
         for _ in range(5):
             await asyncio.sleep(0)
@@ -487,6 +490,12 @@ async def test_markers_are_written_although_other_writers_use_every_free_descrip
         crowding.end = end = asyncio.get_running_loop().create_future()
     assert writing.done()
     assert await writing == [dict.fromkeys(partitions, ErrorCode.NONE)]
+    assert of_operator.done()
+    assert not broker.replica_manager.is_ready(("a", 0))
+    assert broker.replica_manager.is_ready(("a", 0), has_waited=True)
+    one = replace(marker, partitions=[("a", 0)], has_waited=True)
+    with pytest.raises(StopIteration):
+        broker.replica_manager.append_markers([one]).send(None)
 
 
 @pytest.mark.parametrize("turns", TURNS)
