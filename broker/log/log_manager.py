@@ -660,6 +660,7 @@ class LogManager:
             self._former.clear()
         self._recovery_points.drop([key])
         if self._recovery_points.may_store([key]):
+            self._note_all_if_unread()
             self._recovery_points.write()
         if key in self._cleaner_offsets:
             self._drop_cleaner_offsets({key})
@@ -713,12 +714,13 @@ class LogManager:
             self.offline.pop(key, None)
         await self._forget_deleted(keys)
         async for key, _, target, _ in in_slices(doomed, _CLOSED_PER_TURN):
+            # If the partition is created again, later recovery points with its name do not concern this deletion.
+            stored = {key} if self._recovery_points.may_store([key]) else set[TopicPartition]()
+            finish = partial(self._finish_deletion, stored, target)
             if self._flusher is None:
-                self._finish_deletion(key, target)
+                finish()
             else:
-                self._flusher.submit(
-                    partial(self._finish_deletion, key, target), f"deletion of {target}", Lane.DELETION
-                )
+                self._flusher.submit(finish, f"deletion of {target}", Lane.DELETION)
 
     def _discard(self, partitions: Iterable[TopicPartition]) -> Steps[list[Doomed]]:
         """Close the logs of partitions that are being deleted, and return what must be renamed."""
@@ -741,6 +743,7 @@ class LogManager:
         if self._flusher is None:
             return
         if self._recovery_points.may_store(keys):
+            self._note_all_if_unread()
             with suppress(OSError):
                 await asyncio.shield(self._flusher.submit(self._recovery_points.write_changes, _WRITE_POINTS))
         if not keys.isdisjoint(self._former):
@@ -759,13 +762,13 @@ class LogManager:
         """Remove these partitions from the cleaner offsets for the next checkpoint."""
         self._cleaner_offsets = {key: at for key, at in self._cleaner_offsets.items() if key not in keys}
 
-    def _finish_deletion(self, key: TopicPartition, path: str) -> None:
-        """Remove a deleted partition from the disk. Raises OSError.
+    def _finish_deletion(self, keys: set[TopicPartition], path: str) -> None:
+        """Remove a deleted partition from the disk, like `_remove_deleted`. Raises OSError.
 
         If the broker is stopping, this is left to the next start, because removing many partitions can take minutes.
         """
         if not self._stop_begun.is_set():
-            self._remove_deleted({key}, path)
+            self._remove_deleted(keys, path)
 
     def _remove_deleted(self, keys: set[TopicPartition], path: str) -> None:
         """Remove the files of a deleted partition, then the recovery points of `keys`, then the directory.
@@ -918,6 +921,11 @@ class LogManager:
         moved = {key: log.files.synced_offset for key in keys if (log := self._logs.get(key)) is not None}
         if moved:
             self._recovery_points.note(moved)
+
+    def _note_all_if_unread(self) -> None:
+        """Before a checkpoint that could not be read is replaced, update the recovery points of all partitions."""
+        if self._recovery_points.is_unread:
+            self._note_synced(self._logs)
 
     def _begin_points_write(self) -> asyncio.Future[None] | None:
         """Begin to write the recovery points to disk; return the future of the write, or None if none is needed.

@@ -29,11 +29,14 @@ class RecoveryPoints:
         # What the checkpoint contains; after a failed write, also what that write may have stored.
         self._stored = self.current
         self._being_written: dict[TopicPartition, int] = {}
+        self.is_unread = False
+        """Whether the checkpoint could not be read and has not been replaced since. It may contain any partition."""
 
     def read(self) -> None:
-        """Read the checkpoint. If OSError is raised, there are no recovery points."""
+        """Read the checkpoint. If OSError is raised, there are no recovery points (`is_unread`)."""
+        self.is_unread = True
         self.current = self._checkpoints.read(RECOVERY_POINTS) or {}
-        self._stored = self.current
+        self._stored, self.is_unread = self.current, False
 
     def get(self, key: TopicPartition) -> int:
         """Return the recovery point of a partition, or 0 if it has none."""
@@ -59,12 +62,12 @@ class RecoveryPoints:
         # In this order: when a write ends, its content first becomes `_stored`, and then is no longer being written.
         being_written = self._being_written
         stored = self._stored
-        return any(key in being_written or key in stored for key in keys)
+        return any(self.is_unread or key in being_written or key in stored for key in keys)
 
     @property
     def has_changed(self) -> bool:
-        """Whether `current` differs from the checkpoint."""
-        return self.current is not self._stored
+        """Whether `current` may differ from the checkpoint."""
+        return self.is_unread or self.current is not self._stored
 
     def write(self) -> None:
         """Write and sync the checkpoint. Raises OSError."""
@@ -75,7 +78,7 @@ class RecoveryPoints:
                 points = self._being_written = self.current
             try:
                 self._checkpoints.write(RECOVERY_POINTS, points)
-                self._stored = points
+                self._stored, self.is_unread = points, False
             except BaseException:
                 self._stored = self._stored | points
                 raise

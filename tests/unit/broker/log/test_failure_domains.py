@@ -1169,6 +1169,67 @@ async def test_a_start_drops_the_recovery_points_of_deleted_partitions(fs: Fault
     await manager.stop()
 
 
+async def test_the_directories_of_deleted_partitions_that_exist_again_are_removed_without_writes_of_the_checkpoint(
+    fs: FaultyFileSystem,
+) -> None:
+    """It was written anew for each directory, once it contained the recovery point of the new partition."""
+    manager = await checkpointed(fs, 20, CONFIG)
+    gate = Gate()
+    writes = 0
+
+    def note(operation: str, path: str) -> None:
+        nonlocal writes
+        if operation == "unlink" and "-delete/" in path:
+            gate.wait()
+        writes += operation == "open" and "recovery-point-offset-checkpoint" in path
+
+    fs.before = note
+    await manager.delete([("t", partition) for partition in range(20)])
+    logs = [manager.create("t", partition, CONFIG) for partition in range(20)]
+    for log in logs:
+        log.append(batch("b"))
+    for log in logs:
+        await asyncio.shield(log.flushed(1) or asyncio.sleep(0))
+    manager._note_synced([("t", partition) for partition in range(20)])
+    await asyncio.to_thread(manager._recovery_points.write)
+    before = writes
+    gate.open.set()
+    await settle(manager)
+    assert (deleted_directories(fs), writes) == ([], before)
+    await manager.stop()
+
+
+async def test_a_partition_is_made_anew_although_its_recovery_point_could_not_be_read(fs: FaultyFileSystem) -> None:
+    """The checkpoint kept the deleted partition's recovery point, and the new one looked damaged after a crash."""
+    manager = await checkpointed(fs, 2, CONFIG)
+    log = manager.get("t", 0)
+    assert log is not None
+    for _ in range(3):
+        log.append(batch("a"))
+    await settle(manager)
+    manager._checkpoint()
+    await settle(manager)
+    manager.abandon()
+    fs.kill()
+    fs.before = failing("read", "recovery-point-offset-checkpoint", errno.EIO, times=1)
+    manager = new_manager(fs)
+    await manager.start()
+    await manager.delete([("t", 0)])
+    await settle(manager)
+    anew = manager.create("t", 0, CONFIG)
+    anew.append(batch("b"))
+    await asyncio.shield(anew.flushed(1) or asyncio.sleep(0))
+    manager.abandon()
+    fs.kill()
+    manager = new_manager(fs)
+    manager.open()
+    last = manager.get("t", 0)
+    assert last is not None
+    assert (manager.read_only, manager.lost, values(last.batches())) == ({}, {}, ["b"])
+    assert manager._recovery_points.current == {("t", 1): 1}, "the other partitions keep theirs"
+    manager.abandon()
+
+
 async def test_a_partition_directory_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
     manager = real_manager(data)
