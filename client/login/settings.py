@@ -117,6 +117,8 @@ def _bearer(config: ClientConfig, options: Mapping[str, str]) -> Mechanism:
     url = config.sasl_oauthbearer_token_endpoint_url
     extensions = _extensions(config, options)
     if provider is not None:
+        if config.sasl_oauthbearer_method == "oidc":
+            raise ConfigError(_PROVIDER, "has no effect with sasl.oauthbearer.method=oidc: give only one of them")
         if url:
             raise ConfigError(_URL, f"has no effect together with {_PROVIDER}: give only one of them", _PROVIDER)
         return OAuthBearer(TokenSource(lambda: provided(provider)), extensions)

@@ -222,6 +222,11 @@ CREDENTIALS = {"sasl.oauthbearer.client.id": "orders", "sasl.oauthbearer.client.
     [
         ({}, "sasl.oauthbearer.token.endpoint.url", "or sasl.oauth.token.provider"),
         ({"sasl.oauthbearer.method": "oidc"}, "sasl.oauthbearer.token.endpoint.url", "is missing"),
+        (
+            {"sasl.oauthbearer.method": "oidc", "sasl.oauth.token.provider": lambda: ("t", 1)},
+            "sasl.oauth.token.provider",
+            "has no effect with",
+        ),
         (URL, "sasl.oauthbearer.client.id", "is missing"),
         ({**URL, "sasl.oauthbearer.client.id": "orders"}, "sasl.oauthbearer.client.secret", "is missing"),
         (
