@@ -340,9 +340,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     max_open_files: int = integer(
         -1,
         _open_files,
-        doc="The maximum number of data files that are open at a time, limited to half of the process's limit of file"
-        " descriptors (ulimit -n). Other files are reopened when they are used. Connections get the remaining"
-        " descriptors. -1: half of the limit, at most 16384.",
+        doc="The number of file descriptors that are kept for data files, and so the maximum number of data files that"
+        " are open at a time. It is limited to half of the process's limit (ulimit -n). Other files are reopened when"
+        " they are used. Connections get the remaining descriptors. -1: half of the limit, at most 16384.",
         aliases=("connections.descriptor.reserve",),
     )
     max_connections_per_ip: int = integer(
@@ -356,9 +356,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         INT32_MAX,
         at_least(1),
         doc="The maximum number of new connections per second (KIP-612), on average over the last quota.window.num"
-        " windows. If a connection exceeds it, the listener waits before it serves this connection and accepts the next"
-        " one. With the prefix listener.name.<listener>., the setting limits one listener, and is read only at the"
-        " start. Without the prefix, it limits the whole broker.",
+        " windows. If a connection exceeds it, the listener waits, and only then serves this connection and accepts"
+        " the next one. Without a prefix, the setting limits the whole broker. With the prefix"
+        " listener.name.<listener>., it limits one listener, and cannot be changed while the broker is running.",
         per_listener=True,
         dynamic=True,
     )
@@ -380,9 +380,10 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     )
     queued_max_request_bytes: int = long(
         134217728,
-        doc="The memory in bytes for requests that are being received on all connections. At this limit, requests wait"
-        " (small ones for the shortest time), and the connection that sends most slowly is closed. 0 or less: no limit,"
-        " which is Kafka's default.",
+        doc="The memory in bytes for requests that are being received on all connections. At this limit, requests"
+        " wait, small ones for the shortest time. While they wait, connections whose requests have stopped arriving are"
+        " closed or, if there are none, the connection whose request arrives most slowly. 0 or less: no limit, which is"
+        " Kafka's default.",
     )
     queued_max_response_bytes: int = long(
         134217728,
@@ -445,8 +446,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         at_least(1),
         doc="The maximum number of large requests (with hundreds of elements or response rows) that are decoded,"
         " executed and answered at the same time. Further ones wait in order; small requests never wait. A higher"
-        " value needs more memory. The same number of large requests may also wait for the end of a transaction; a"
-        " further one fails with CONCURRENT_TRANSACTIONS.",
+        " value needs more memory. In addition, up to the same number of large requests may wait for the end of a"
+        " transaction; a further one fails with CONCURRENT_TRANSACTIONS.",
     )
 
     # topics

@@ -60,8 +60,8 @@ class BrokerKeywords(TypedDict, total=False):
     ssl_reload_interval_ms: int
     """The time in ms between two checks for changed key or certificate files. 0: never."""
     connection_authentication_timeout_ms: int
-    """The longest time in ms that the TLS handshake of a connection may take, and again the longest time that the
-    SASL login after it may take. A connection that takes longer is closed.
+    """The longest time in ms that the TLS handshake of a connection may take. The SASL login after it may take the
+    same time again. A connection that takes longer is closed.
     """
     connection_failed_authentication_delay_ms: int
     """The time in ms before a refused login gets its response and its connection is closed."""
@@ -95,9 +95,9 @@ class BrokerKeywords(TypedDict, total=False):
     tokens. Kafka's default is 524288, but many requests of that size would use up the memory for other requests.
     """
     sasl_server_max_waiting_logins: int
-    """The maximum number of logins that wait until their password is compared with its salted hash (PLAIN), or
-    their large token is verified (OAUTHBEARER). Connections with further logins are closed. A login whose password
-    was recently found to be right does not wait. Not a setting of Kafka.
+    """The maximum number of logins that wait for a slow check: the comparison of a password with its salted hash
+    (PLAIN), or the verification of a large token (OAUTHBEARER). If there are more, the connection of one of them is
+    closed. A login whose password was recently found to be right does not wait. Not a setting of Kafka.
     """
     sasl_server_max_waiting_logins_per_ip: int
     """The maximum number of logins from one address that wait for the check of their password or token. The broker
@@ -160,7 +160,9 @@ class BrokerKeywords(TypedDict, total=False):
     quota_window_size_seconds: int
     """The length in seconds of a window over which the use of a quota is measured."""
     controller_quota_window_num: int
-    """The number of windows whose quota `controller_mutation_rate` a client that was idle may use at once."""
+    """The number of windows for which an idle client saves up its quota `controller_mutation_rate`. It may then use
+    all of this at once.
+    """
     controller_quota_window_size_seconds: int
     """The length in seconds of each window that controller.quota.window.num counts."""
     max_client_quotas: int
@@ -238,9 +240,9 @@ class BrokerKeywords(TypedDict, total=False):
     max_connections: int
     """The maximum number of connections that may be open at a time. Further connections are closed at once."""
     max_open_files: int
-    """The maximum number of data files that are open at a time, limited to half of the process's limit of file
-    descriptors (ulimit -n). Other files are reopened when they are used. Connections get the remaining descriptors.
-    -1: half of the limit, at most 16384.
+    """The number of file descriptors that are kept for data files, and so the maximum number of data files that are
+    open at a time. It is limited to half of the process's limit (ulimit -n). Other files are reopened when they are
+    used. Connections get the remaining descriptors. -1: half of the limit, at most 16384.
     """
     max_connections_per_ip: int
     """The maximum number of connections that may be open at a time from one address. Further connections are closed
@@ -248,9 +250,9 @@ class BrokerKeywords(TypedDict, total=False):
     """
     max_connection_creation_rate: int
     """The maximum number of new connections per second (KIP-612), on average over the last quota.window.num
-    windows. If a connection exceeds it, the listener waits before it serves this connection and accepts the next
-    one. With the prefix listener.name.<listener>., the setting limits one listener, and is read only at the start.
-    Without the prefix, it limits the whole broker.
+    windows. If a connection exceeds it, the listener waits, and only then serves this connection and accepts the
+    next one. Without a prefix, the setting limits the whole broker. With the prefix listener.name.<listener>., it
+    limits one listener, and cannot be changed while the broker is running.
     """
     connections_max_idle_ms: int
     """The time in ms after which a connection without requests and responses is closed. 0 or less: never."""
@@ -261,9 +263,10 @@ class BrokerKeywords(TypedDict, total=False):
     connection_write_buffer_bytes: int
     """The response bytes that a client may leave unread before the broker stops executing the client's requests."""
     queued_max_request_bytes: int
-    """The memory in bytes for requests that are being received on all connections. At this limit, requests wait
-    (small ones for the shortest time), and the connection that sends most slowly is closed. 0 or less: no limit,
-    which is Kafka's default.
+    """The memory in bytes for requests that are being received on all connections. At this limit, requests wait,
+    small ones for the shortest time. While they wait, connections whose requests have stopped arriving are closed
+    or, if there are none, the connection whose request arrives most slowly. 0 or less: no limit, which is Kafka's
+    default.
     """
     queued_max_response_bytes: int
     """The memory in bytes for responses that clients have not read, on all connections. A Fetch response gets at
@@ -302,8 +305,8 @@ class BrokerKeywords(TypedDict, total=False):
     max_concurrent_large_requests: int
     """The maximum number of large requests (with hundreds of elements or response rows) that are decoded, executed
     and answered at the same time. Further ones wait in order; small requests never wait. A higher value needs more
-    memory. The same number of large requests may also wait for the end of a transaction; a further one fails with
-    CONCURRENT_TRANSACTIONS.
+    memory. In addition, up to the same number of large requests may wait for the end of a transaction; a further
+    one fails with CONCURRENT_TRANSACTIONS.
     """
     num_partitions: int
     """The number of partitions of a new topic if the request to create it does not give a number."""

@@ -43,7 +43,8 @@ warnings and errors.
 ## Topic
 
 Set these when you create a topic, and change them with `oncelog topic alter` or IncrementalAlterConfigs. If a topic has
-no value of its own, the value of the broker's setting in its row applies.
+no value of its own for a setting, the value of the broker's setting that the row names applies, or the default if the
+row names none.
 
 {topic}
 
@@ -65,10 +66,11 @@ The following settings are for delegation tokens. [SASL](how-to/sasl.md#delegati
 
 {tokens}
 
-Kafka's other security settings (`security.*`, `password.encoder.*` and others) are refused and never ignored. The
-settings `ssl.*` (except `ssl.reload.interval.ms`) are also refused if no listener uses TLS, and `sasl.*`, `plain.*`,
-`delegation.token.*` and `connections.max.reauth.ms` if no listener uses SASL. Only empty values and the following
-values of such settings are accepted without effect:
+Kafka's other security settings (`security.*`, `password.encoder.*` and others) are refused, because ignoring them could
+leave access open. The settings `ssl.*` (except `ssl.reload.interval.ms`) are also refused if no listener uses TLS, and
+`sasl.*`, `plain.*`, `delegation.token.*` and `connections.max.reauth.ms` if no listener uses SASL. Only these are
+accepted without effect: empty values, a `sasl.jaas.config` of a listener and a mechanism that has only Kafka's login
+module for SCRAM or OAUTHBEARER, and these values:
 
 {harmless}
 

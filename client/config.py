@@ -156,8 +156,8 @@ class ClientConfig(ClientTable):
     )
     sasl_oauthbearer_method: str = text(
         "default",
-        doc="oidc: fetch tokens from sasl.oauthbearer.token.endpoint.url, as in librdkafka. default: like oidc if"
-        " that setting is given, else call sasl.oauth.token.provider.",
+        doc="oidc: fetch tokens from sasl.oauthbearer.token.endpoint.url, as in librdkafka. default: the same if"
+        " this URL is given, otherwise call sasl.oauth.token.provider.",
         choices=("default", "oidc"),
     )
     sasl_oauthbearer_token_endpoint_url: str = text(
@@ -346,9 +346,9 @@ class ProducerConfig(ClientConfig):
     batch_size: int = long(
         131_072,
         at_least(0),
-        doc="Bytes of records at which a batch is full; 0: each batch has one record. With compression,"
-        " the compressed size counts, as estimated from earlier batches. A batch is then also full at 512 KB of"
-        " uncompressed records, or at batch.size uncompressed bytes if that is larger. A batch begins with memory for"
+        doc="Bytes of records at which a batch is full; 0: each batch has one record. With compression, a batch is"
+        " full when its compressed size, as estimated from earlier batches, reaches batch.size, or when its"
+        " uncompressed size reaches 512 KB or batch.size, whichever is larger. A batch begins with memory for"
         " 16 KB, and takes more as it grows. Kafka's default is 16384.",
     )
     linger_ms: int = long(
@@ -418,8 +418,8 @@ class ProducerConfig(ClientConfig):
         True,
         doc=f"true: if the broker has the feature {GROUP_AWARE_TRANSACTION}, init_transactions(assignment) fences the "
         "producers that worked on the assigned partitions before; otherwise, the broker checks member and generation "
-        "at each commit of offsets (KIP-447). false: always as in KIP-447. require: raise UnsupportedVersionError if "
-        "the broker lacks the feature. Not a setting of Kafka's Java client.",
+        "at each commit of offsets (KIP-447). false: always as in KIP-447. require: like true, but raise "
+        "UnsupportedVersionError if the broker lacks the feature. Not a setting of Kafka's Java client.",
         parser=_group_aware,
         keyword='bool | Literal["require"]',
     )
@@ -553,7 +553,7 @@ class ConsumerConfig(ClientConfig):
     fetch_min_bytes: int = long(
         1,
         at_least(0),
-        doc="Bytes of records for which the broker waits before it responds, but no longer than fetch.max.wait.ms.",
+        doc="The broker responds as soon as it has this many bytes of records, or after fetch.max.wait.ms.",
     )
     fetch_max_bytes: int = long(
         52_428_800, at_least(0), doc="Maximum bytes of a fetch response. A larger first batch is returned nevertheless."

@@ -67,8 +67,8 @@ class ClientKeywords(TypedDict, total=False):
     sasl_oauthbearer_extensions: str | Iterable[str]
     """Extensions that are sent to the broker with the token: name=value, separated by commas."""
     sasl_oauthbearer_method: Literal["default", "oidc"]
-    """oidc: fetch tokens from sasl.oauthbearer.token.endpoint.url, as in librdkafka. default: like oidc if that
-    setting is given, else call sasl.oauth.token.provider.
+    """oidc: fetch tokens from sasl.oauthbearer.token.endpoint.url, as in librdkafka. default: the same if this URL
+    is given, otherwise call sasl.oauth.token.provider.
     """
     sasl_oauthbearer_scope: str
     """Scope of the tokens, if the OAuth server needs it."""
@@ -159,9 +159,9 @@ class SendingKeywords(ClientKeywords, total=False):
     them; 0 never.
     """
     batch_size: int
-    """Bytes of records at which a batch is full; 0: each batch has one record. With compression, the compressed
-    size counts, as estimated from earlier batches. A batch is then also full at 512 KB of uncompressed records, or
-    at batch.size uncompressed bytes if that is larger. A batch begins with memory for 16 KB, and takes more as it
+    """Bytes of records at which a batch is full; 0: each batch has one record. With compression, a batch is full
+    when its compressed size, as estimated from earlier batches, reaches batch.size, or when its uncompressed size
+    reaches 512 KB or batch.size, whichever is larger. A batch begins with memory for 16 KB, and takes more as it
     grows. Kafka's default is 16384.
     """
     buffer_memory: int
@@ -208,8 +208,8 @@ class PoolKeywords(SendingKeywords, total=False):
     consumer_group_aware_transaction: bool | Literal["require"]
     """true: if the broker has the feature group.aware.transaction, init_transactions(assignment) fences the
     producers that worked on the assigned partitions before; otherwise, the broker checks member and generation at
-    each commit of offsets (KIP-447). false: always as in KIP-447. require: raise UnsupportedVersionError if the
-    broker lacks the feature. Not a setting of Kafka's Java client.
+    each commit of offsets (KIP-447). false: always as in KIP-447. require: like true, but raise
+    UnsupportedVersionError if the broker lacks the feature. Not a setting of Kafka's Java client.
     """
     transactional_group_id: str | None
     """The consumer group for which transactions commit offsets; send_offsets(offsets) then needs no group. With
@@ -247,7 +247,7 @@ class ReadingKeywords(ClientKeywords, total=False):
     fetch_max_wait_ms: int
     """Maximum wait of the broker for fetch.min.bytes."""
     fetch_min_bytes: int
-    """Bytes of records for which the broker waits before it responds, but no longer than fetch.max.wait.ms."""
+    """The broker responds as soon as it has this many bytes of records, or after fetch.max.wait.ms."""
     group_protocol: Literal["classic"]
     """Protocol of the group. Only classic is supported."""
     heartbeat_interval_ms: int

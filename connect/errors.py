@@ -49,7 +49,10 @@ class IncompleteConfigError(ConfigValueError):
 
 
 class WrongClassError(ConfigValueError):
-    """A setting names a class that does not implement the required plugin interface."""
+    """A setting names a class that does not implement the required plugin interface.
+
+    The message is Kafka Connect's, including the words "Class class".
+    """
 
     def __init__(self, name: str, cls: str, interface: str) -> None:
         ConnectError.__init__(self, f"Class class {cls} does not implement the {interface} interface")

@@ -2,10 +2,11 @@
 
 The decompressors of `compression.py` read more than some clients do: several lz4 frames, linked lz4 blocks, several
 gzip members, snappy blocks in an unknown version of the xerial framing, zstd formats before 0.8. A consumer that cannot
-read such a batch stops at its offset forever, so the broker refuses the batch. Readers do not need this check.
+read such a batch stops at its offset forever, so the broker refuses the batch. oncelog's own consumers need no such
+check, because they use these decompressors.
 
-The check decompresses nothing except gzip data that seems to have a second member. Its work is bounded by the size of
-the data: data with many nearly empty blocks is refused.
+The check decompresses nothing except gzip data that seems to have a second member. lz4 and xerial data is refused if it
+has too many blocks for its size, so that the check is never slow.
 
 Sources: the specifications of the formats, and Kafka's Lz4BlockInputStream, which stops at a block of length 0.
 """

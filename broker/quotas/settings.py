@@ -20,7 +20,8 @@ class QuotaSettings(Table):
     controller_quota_window_num: int = integer(
         11,
         at_least(1),
-        doc="The number of windows whose quota `controller_mutation_rate` a client that was idle may use at once.",
+        doc="The number of windows for which an idle client saves up its quota `controller_mutation_rate`. It may"
+        " then use all of this at once.",
     )
     controller_quota_window_size_seconds: int = integer(
         1, at_least(1), doc="The length in seconds of each window that controller.quota.window.num counts."

@@ -135,8 +135,8 @@ class SecuritySettings(Table):
     connection_authentication_timeout_ms: int = integer(
         30000,
         at_least(1),
-        doc="The longest time in ms that the TLS handshake of a connection may take, and again the longest time that"
-        " the SASL login after it may take. A connection that takes longer is closed.",
+        doc="The longest time in ms that the TLS handshake of a connection may take. The SASL login after it may take"
+        " the same time again. A connection that takes longer is closed.",
     )
     connection_failed_authentication_delay_ms: int = integer(
         100,
@@ -198,9 +198,9 @@ class SecuritySettings(Table):
     sasl_server_max_waiting_logins: int = integer(
         1000,
         at_least(1),
-        doc="The maximum number of logins that wait until their password is compared with its salted hash (PLAIN), or"
-        " their large token is verified (OAUTHBEARER). Connections with further logins are closed. A login whose"
-        " password was recently found to be right does not wait. Not a setting of Kafka.",
+        doc="The maximum number of logins that wait for a slow check: the comparison of a password with its salted"
+        " hash (PLAIN), or the verification of a large token (OAUTHBEARER). If there are more, the connection of one of"
+        " them is closed. A login whose password was recently found to be right does not wait. Not a setting of Kafka.",
     )
     sasl_server_max_waiting_logins_per_ip: int = integer(
         200,

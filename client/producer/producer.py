@@ -369,8 +369,8 @@ class Producer(Generic[SentK, SentV]):
         """Commit consumed offsets in the transaction, on behalf of a group. Each offset is the offset of the next
         record to read.
 
-        Without `group_metadata`, the group and assignment are those of the last `init_transactions`, else the group is
-        transactional.group.id. A plain group id fences no other producer and is deprecated.
+        Without `group_metadata`, the group and assignment are those of the last `init_transactions`. If it was given
+        neither, the group is transactional.group.id. A plain group id fences no other producer and is deprecated.
         """
         await self._transactional("send_offsets").send_offsets(offsets, group_metadata)
 

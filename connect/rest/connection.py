@@ -176,7 +176,7 @@ class Connection:
     async def _linger(self) -> None:
         """Discard the rest of a body, because closing the connection too early could destroy the response.
 
-        The client sees the end of the connection immediately, unless TLS prevents this.
+        The sending direction is closed first, so that the client sees the end at once. TLS does not allow this.
         """
         if self._writer.can_write_eof():
             self._writer.write_eof()

@@ -68,10 +68,11 @@ class ConfigProviders:
         }
 
     def hidden(self, message: str, settings: Mapping[str, str], own: str | None = None) -> str:
-        """Return a message about settings that shows their variables instead of the variables' values.
+        """Return a message in which the values of variables are replaced by the variables, such as ${file:db:password}.
 
-        `own` is the setting that the message is about. The values of other settings are replaced only after the words
-        "Invalid value".
+        `own` is the setting that the message is about: the values of its variables are replaced wherever they appear.
+        The value of any other setting is replaced only where the message says "Invalid value ... for configuration
+        NAME:".
         """
         variables = {name: value for name, value in settings.items() if self.has_variable(value)}
         if not variables:

@@ -1,8 +1,9 @@
 """Checks and encodes many commits in slices. All of them are then appended in a single event-loop turn.
 
-Prepared commits have no effect until they are appended. Topics and claims may change between the slices, and a stored
-offset must have neither the id of a deleted topic nor a claim that was dropped. Before the commits are appended,
-`is_current` must be called in the same event-loop turn; it checks that topics and claims have not changed.
+Prepared commits have no effect until they are appended. An encoded offset contains the id of its topic and the claim
+(`claim.py`) on its partition. Either may be outdated by then, because topics and claims may change between the slices.
+So `is_current` must be called directly before the commits are appended, in the same event-loop turn: it checks that
+topics and claims have not changed.
 """
 
 from __future__ import annotations

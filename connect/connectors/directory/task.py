@@ -44,7 +44,7 @@ class DirectorySourceTask(SourceTask):
         """Whether the directory has been listed."""
 
     async def start(self, config: Mapping[str, str]) -> None:
-        """Read the settings and the numbers of known files; the first poll looks for files."""
+        """Read the settings and the list of committed source partitions. The first poll looks for files."""
         values = SETTINGS.parse(config)
         self._directory: str = values["directory"].rstrip("/") or "/"
         self._patterns = values["include"], values["exclude"], values["recursive"]

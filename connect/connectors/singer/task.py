@@ -1,8 +1,8 @@
 """`SingerSourceTask`: turns the messages of a Singer tap into records.
 
 The source partition is {"tap": name}, and the offset is {"state": the JSON of the tap's last state message}. A state
-message says that all records before it are complete. Therefore, the records between two states form one batch. With
-transaction.boundary=connector, they form one transaction of several batches, which is committed together with the
+message says that all records before it are complete. Therefore, the records between two states form one batch or, with
+transaction.boundary=connector, one transaction of one or more batches. The transaction is committed together with the
 second state.
 """
 
