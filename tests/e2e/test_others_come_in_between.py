@@ -675,11 +675,11 @@ async def test_no_turn_goes_through_all_markers_of_a_transaction(
         durable.set_result(None)
         return durable
 
-    def ready(key: tuple[str, int]) -> Steps[None]:
+    def opened(key: tuple[str, int]) -> Steps[None]:
         yield 0
 
     monkeypatch.setattr(broker.replica_manager, "_append_marker", append)
-    monkeypatch.setattr(broker.replica_manager, "_ready", ready)
+    monkeypatch.setattr(broker.replica_manager, "_opened", opened)
     await transactions.end_txn("id", *producer, True, TransactionVersion.TV_0)
     assert transactions.describe("id").state is TransactionState.PREPARE_COMMIT
     with CountedLines() as counted:
