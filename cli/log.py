@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -144,42 +145,32 @@ def repair(directory: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
     from ..broker.system.ports import RealFileSystem
 
     filesystem = RealFileSystem()
-    repaired: list[Damage] = []
+    repaired: Sequence[object] = []
     try:
         path = str(directory.absolute())
         damages = inspect(path, filesystem)
-        unreadable = [damage for damage in damages if not damage.is_readable]
         if not as_json:
             for damage in damages:
                 click.echo(_damage_lines(damage))
-        if (repairable := len(damages) - len(unreadable)) and not dry_run:
+        if damages and not dry_run:
             if not yes:
-                click.confirm(f"Repair {repairable} partition(s)?", abort=True, err=True)
-            found = cut(path, filesystem)
-            repaired = [damage for damage in found if damage.is_readable]
-            unreadable = [damage for damage in found if not damage.is_readable]
+                click.confirm(f"Repair {len(damages)} partition(s)?", abort=True, err=True)
+            repaired = cut(path, filesystem)
     except DataDirectoryError as error:
         raise click.ClickException(str(error)) from None
     if as_json:
         print_json({"damages": [asdict(damage) for damage in damages], "repaired": len(repaired)})
     elif not damages:
         click.echo(f"{directory}: no damage found.")
-    elif repaired:
+    elif not dry_run:
         click.echo(f"{len(repaired)} partition(s) repaired. The removed bytes are saved in {directory}/removed.")
-    if unreadable:
-        click.echo(f"{len(unreadable)} partition(s) cannot be read. A repair leaves them as they are.", err=True)
-    return 1 if unreadable or (damages and dry_run) else 0
+    return 1 if damages and dry_run else 0
 
 
 def _damage_lines(damage: Damage) -> str:
     """Return two lines of text: the damage of a partition or the journal, and the records that a repair removes."""
     if not damage.topic:
         return f"{damage.reason}\n  a repair keeps the file in `removed`"
-    if not damage.is_readable:
-        return (
-            f"{damage.topic}-{damage.partition}: {damage.file}: {damage.reason}\n"
-            "  a repair leaves the partition as it is. Check the disk, or restore the directory from a backup"
-        )
     if damage.new_start_offset >= 0:
         removed = f"{damage.lost_bytes} bytes of deleted records" if damage.lost_bytes else "nothing else"
         return (

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ..system.descriptors import OUT_OF_DESCRIPTORS
 from ..system.ports import FileSystem
 from .batch_scan import BrokenBatch
 from .batch_search import BatchSearch, SearchGivenUp
@@ -39,9 +38,6 @@ class Damage:
     offset the log start offset, and removes only the first `lost_bytes` bytes of `file`, whose records are already
     deleted.
 
-    `is_readable`: whether the disk can read the partition's files. If it cannot (EIO), a repair leaves the partition as
-    it is.
-
     Damage of the journal has the topic "" and the partition -1. A repair redoes the readable part of the journal.
     """
 
@@ -56,7 +52,6 @@ class Damage:
     whole_records: int
     below_recovery_point: bool
     new_start_offset: int = -1
-    is_readable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +69,9 @@ class Accepted:
 
 
 def find_damage(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> tuple[list[Damage], list[Accepted]]:
-    """Return the damage of all partitions, including missing ones, and an `Accepted` for each readable partition.
+    """Return the damage of all partitions, including missing ones, and an `Accepted` for each existing partition.
 
-    `fs` shows the files as they will be when `journal` has been redone. Raises OSError if files cannot be read that all
-    partitions need, or if no file descriptor is left.
+    `fs` shows the files as they will be when `journal` has been redone.
     """
     checkpoints = CheckpointFiles(fs, data.path)
     points = checkpoints.read(RECOVERY_POINTS) or {}
@@ -93,9 +87,7 @@ def find_damage(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> tu
             continue
         missing.discard(key)
         path = f"{data.path}/{name}"
-        if not fs.is_directory(path):
-            continue
-        try:
+        if fs.is_directory(path):
             recovery_point = max(points.get(key, 0), read_flushed_offset(fs, path) or 0, journal.end_offset(name))
             start_offset = None if starts is None else starts.get(key, 0)
             cleaned_to = None if cleaned is None else cleaned.get(key, 0)
@@ -106,14 +98,7 @@ def find_damage(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> tu
             if start_offset is None or (start_offset < first and of_kafka.may_begin_at(first)):
                 start_offset = first
             rules = OffsetRules(start_offset, cleaned_to, of_kafka)
-            of_partition = list(_inspect_partition(*key, path, segments, recovery_point, start_offset, rules))
-        except OSError as error:
-            if error.errno in OUT_OF_DESCRIPTORS:
-                raise
-            reason = f"cannot be read: {error}"
-            damages.append(Damage(*key, path, 0, reason, points.get(key, 0), 0, 0, 0, False, is_readable=False))
-        else:
-            damages += of_partition
+            damages += _inspect_partition(*key, path, segments, recovery_point, start_offset, rules)
             accepted.append(Accepted(key, path, start_offset, of_kafka))
     for key in sorted(missing - being_deleted(missing, names)):
         path, offset = f"{data.path}/{partition_directory(*key)}", points[key]

@@ -40,8 +40,7 @@ def inspect(directory: str, fs: FileSystem) -> list[Damage]:
     """Read every partition of a data directory, verify all checksums, and return the damage. This changes nothing.
 
     Records that only the journal has are not treated as lost, because the next start writes them into the partitions.
-    Raises DataDirectoryError if `directory` is in use or is not a data directory, and OSError if the checkpoints or the
-    journal cannot be read. A partition that cannot be read is damage.
+    Raises DataDirectoryError if `directory` is in use or is not a data directory, and OSError if a file cannot be read.
     """
     data = DataDirectory(directory, fs, SystemRandomIds(), 1)
     data.open(create=False)
@@ -53,9 +52,7 @@ def inspect(directory: str, fs: FileSystem) -> list[Damage]:
 
 
 def repair(directory: str, fs: FileSystem) -> list[Damage]:
-    """Cut each damaged partition at its damage. Return the damage that was found.
-
-    Partitions that the disk cannot read (`Damage.is_readable`) are left as they are.
+    """Cut each damaged partition at its damage, and return the repaired damage.
 
     The removed bytes are kept in `removed/<time>-repair/<partition>/` of the data directory; they are on disk before
     anything is cut. The journal is redone first; if it is damaged, its files are kept in
@@ -68,8 +65,7 @@ def repair(directory: str, fs: FileSystem) -> list[Damage]:
     data.open(create=False)
     try:
         of_journal = _redo(data.path, fs, now_ms)
-        found, accepted = find_damage(data, fs, LeftJournal(data.path))
-        damages = [damage for damage in found if damage.is_readable]
+        damages, accepted = find_damage(data, fs, LeftJournal(data.path))
         if damages:
             _record(accepted, CheckpointFiles(fs, data.path), fs)
             # Without the clean shutdown marker the next start recovers the partitions. The marker is removed before
@@ -85,7 +81,7 @@ def repair(directory: str, fs: FileSystem) -> list[Damage]:
                 _drop_beginning(path, damage, fs, now_ms)
         if damages:
             _write_checkpoints(CheckpointFiles(fs, data.path), damages)
-        return [*of_journal, *found]
+        return [*of_journal, *damages]
     finally:
         data.close()
 

@@ -1426,52 +1426,6 @@ def test_damage_before_the_log_start_offset_costs_no_live_record(
     assert served(fs) == live
 
 
-@pytest.mark.parametrize("operation", ["read", "open"])
-def test_a_partition_that_the_disk_cannot_read_does_not_keep_others_from_being_repaired(operation: str) -> None:
-    fs = FaultyFileSystem()
-
-    async def write() -> None:
-        manager = new_manager(fs)
-        await manager.start()
-        for topic in ("bad", "t"):
-            log = manager.create(topic, 0, LogConfig())
-            for number in range(3):
-                log.append(batch(f"value {number}"))
-        await manager.stop()
-
-    asyncio.run(write())
-    flip(fs, segment_path(0), fs.file_size(segment_path(0)) - 1)
-    size = fs.file_size("/data/bad-0/00000000000000000000.log")
-
-    def fail(performed: str, path: str) -> None:
-        if performed == operation and "bad-0" in path:
-            raise OSError(errno.EIO, "failed on purpose", path)
-
-    fs.before = fail
-    unread, damage = inspect("/data", fs)
-    assert (unread.topic, unread.is_readable, damage.topic, damage.is_readable) == ("bad", False, "t", True)
-    assert "failed on purpose" in unread.reason
-    assert repair("/data", fs) == [unread, damage]
-    assert inspect("/data", fs) == [unread]
-    fs.before = None
-    assert inspect("/data", fs) == []
-    assert fs.file_size("/data/bad-0/00000000000000000000.log") == size
-    assert served(fs) == (0, ["value 0", "value 1"])
-
-
-def test_a_repair_without_file_descriptors_fails() -> None:
-    fs = FaultyFileSystem()
-    with_deleted_records(fs, 5)
-
-    def fail(performed: str, path: str) -> None:
-        if performed == "open" and path.endswith(".log"):
-            raise OSError(errno.EMFILE, "failed on purpose", path)
-
-    fs.before = fail
-    with pytest.raises(OSError, match="on purpose"):
-        inspect("/data", fs)
-
-
 def test_a_loss_of_power_during_a_repair_before_the_log_start_offset_costs_no_live_record() -> None:
     for operations in range(100):
         fs = FaultyFileSystem()
