@@ -660,7 +660,6 @@ class LogManager:
             self._former.clear()
         self._recovery_points.drop([key])
         if self._recovery_points.may_store([key]):
-            self._note_all_if_unread()
             self._recovery_points.write()
         if key in self._cleaner_offsets:
             self._drop_cleaner_offsets({key})
@@ -743,7 +742,6 @@ class LogManager:
         if self._flusher is None:
             return
         if self._recovery_points.may_store(keys):
-            self._note_all_if_unread()
             with suppress(OSError):
                 await asyncio.shield(self._flusher.submit(self._recovery_points.write_changes, _WRITE_POINTS))
         if not keys.isdisjoint(self._former):
@@ -921,11 +919,6 @@ class LogManager:
         moved = {key: log.files.synced_offset for key in keys if (log := self._logs.get(key)) is not None}
         if moved:
             self._recovery_points.note(moved)
-
-    def _note_all_if_unread(self) -> None:
-        """Before a checkpoint that could not be read is replaced, update the recovery points of all partitions."""
-        if self._recovery_points.is_unread:
-            self._note_synced(self._logs)
 
     def _begin_points_write(self) -> asyncio.Future[None] | None:
         """Begin to write the recovery points to disk; return the future of the write, or None if none is needed.

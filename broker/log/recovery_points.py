@@ -29,14 +29,11 @@ class RecoveryPoints:
         # What the checkpoint contains; after a failed write, also what that write may have stored.
         self._stored = self.current
         self._being_written: dict[TopicPartition, int] = {}
-        self.is_unread = False
-        """Whether the checkpoint could not be read and has not been replaced since. It may contain any partition."""
 
     def read(self) -> None:
-        """Read the checkpoint. If OSError is raised, there are no recovery points (`is_unread`)."""
-        self.is_unread = True
+        """Read the checkpoint. If OSError is raised, there are no recovery points."""
         self.current = self._checkpoints.read(RECOVERY_POINTS) or {}
-        self._stored, self.is_unread = self.current, False
+        self._stored = self.current
 
     def get(self, key: TopicPartition) -> int:
         """Return the recovery point of a partition, or 0 if it has none."""
@@ -62,12 +59,12 @@ class RecoveryPoints:
         # In this order: when a write ends, its content first becomes `_stored`, and then is no longer being written.
         being_written = self._being_written
         stored = self._stored
-        return any(self.is_unread or key in being_written or key in stored for key in keys)
+        return any(key in being_written or key in stored for key in keys)
 
     @property
     def has_changed(self) -> bool:
-        """Whether `current` may differ from the checkpoint."""
-        return self.is_unread or self.current is not self._stored
+        """Whether `current` differs from the checkpoint."""
+        return self.current is not self._stored
 
     def write(self) -> None:
         """Write and sync the checkpoint. Raises OSError."""
@@ -78,7 +75,7 @@ class RecoveryPoints:
                 points = self._being_written = self.current
             try:
                 self._checkpoints.write(RECOVERY_POINTS, points)
-                self._stored, self.is_unread = points, False
+                self._stored = points
             except BaseException:
                 self._stored = self._stored | points
                 raise

@@ -1199,37 +1199,6 @@ async def test_the_directories_of_deleted_partitions_that_exist_again_are_remove
     await manager.stop()
 
 
-async def test_a_partition_is_made_anew_although_its_recovery_point_could_not_be_read(fs: FaultyFileSystem) -> None:
-    """The checkpoint kept the deleted partition's recovery point, and the new one looked damaged after a crash."""
-    manager = await checkpointed(fs, 2, CONFIG)
-    log = manager.get("t", 0)
-    assert log is not None
-    for _ in range(3):
-        log.append(batch("a"))
-    await settle(manager)
-    manager._checkpoint()
-    await settle(manager)
-    manager.abandon()
-    fs.kill()
-    fs.before = failing("read", "recovery-point-offset-checkpoint", errno.EIO, times=1)
-    manager = new_manager(fs)
-    await manager.start()
-    await manager.delete([("t", 0)])
-    await settle(manager)
-    anew = manager.create("t", 0, CONFIG)
-    anew.append(batch("b"))
-    await asyncio.shield(anew.flushed(1) or asyncio.sleep(0))
-    manager.abandon()
-    fs.kill()
-    manager = new_manager(fs)
-    manager.open()
-    last = manager.get("t", 0)
-    assert last is not None
-    assert (manager.read_only, manager.lost, values(last.batches())) == ({}, {}, ["b"])
-    assert manager._recovery_points.current == {("t", 1): 1}, "the other partitions keep theirs"
-    manager.abandon()
-
-
 async def test_a_partition_directory_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
     manager = real_manager(data)

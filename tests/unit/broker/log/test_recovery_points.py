@@ -23,13 +23,10 @@ class Storage:
     def __init__(self) -> None:
         self.stored: dict[TopicPartition, int] | None = None
         self.writes = 0
-        self.unreadable = False
         self.before: Callable[[], None] = lambda: None
         self.after: Callable[[], None] = lambda: None
 
     def read(self, name: str) -> dict[TopicPartition, int] | None:
-        if self.unreadable:
-            fail()
         return self.stored
 
     def write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -66,19 +63,6 @@ def test_what_was_read_is_stored(points: RecoveryPoints, storage: Storage) -> No
     storage.stored = {OLD: 1}
     points.read()
     assert (points.get(OLD), points.get(NEW), points.has_changed, points.may_store([OLD])) == (1, 0, False, True)
-
-
-def test_a_checkpoint_that_could_not_be_read_may_contain_any_partition(
-    points: RecoveryPoints, storage: Storage
-) -> None:
-    storage.stored = {OLD: 1}
-    storage.unreadable = True
-    with pytest.raises(OSError, match="on purpose"):
-        points.read()
-    assert (points.current, points.is_unread, points.has_changed, points.may_store([OLD])) == ({}, True, True, True)
-    assert not points.may_store([])
-    points.write_changes()
-    assert (storage.stored, points.is_unread, points.has_changed, points.may_store([OLD])) == ({}, False, False, False)
 
 
 def test_a_dropped_partition_may_be_stored_by_a_write_under_way(points: RecoveryPoints, storage: Storage) -> None:
