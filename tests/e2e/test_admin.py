@@ -98,6 +98,7 @@ async def test_validate_only_adds_no_partitions(bootstrap: str, fresh_name: Name
         await admin.create_partitions({name: 3}, validate_only=True)
         with pytest.raises(KafkaError, match="INVALID_PARTITIONS"):
             await admin.create_partitions({name: 1}, validate_only=True)
+        await until(lambda: _has(admin, name))
         assert len((await admin.describe_topics([name]))[name].partitions) == 2
 
 
