@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dis
+import functools
 import subprocess
 import sys
 import threading
@@ -66,6 +67,18 @@ def interrupted_at(instruction: int) -> Callable[[FrameType, str, Any], Any]:
         return trace
 
     return trace
+
+
+def interrupts(call: Callable[[], object], instruction: int) -> bool:
+    """Call with an interrupt at the given instruction; return whether KeyboardInterrupt was raised."""
+    sys.settrace(interrupted_at(instruction))
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
 
 
 @pytest.mark.parametrize("duration_s", [0, 0.005], ids=["short work", "longer work"])
@@ -183,14 +196,9 @@ def test_an_interrupt_at_the_begin_of_a_transaction_leaves_no_transaction_open(a
         producer.init_transactions()
         for instruction in range(1, LONGEST_CALL):
             transaction = producer.transaction()
-            sys.settrace(interrupted_at(instruction))
-            try:
-                transaction.__enter__()
-            except KeyboardInterrupt:
+            if interrupts(transaction.__enter__, instruction):
                 assert producer.ready
                 continue
-            finally:
-                sys.settrace(None)
             transaction.__exit__(None, None, None)
             assert instruction > 50, "the call was interrupted often"
             return
@@ -206,16 +214,11 @@ def test_an_interrupt_at_the_end_of_a_transaction_leaves_no_transaction_open(add
             transaction = producer.transaction()
             transaction.__enter__()
             transaction.send("ended", b"1")
-            sys.settrace(interrupted_at(instruction))
-            try:
-                transaction.__exit__(None, None, None)
-            except KeyboardInterrupt:
+            if interrupts(functools.partial(transaction.__exit__, None, None, None), instruction):
                 assert manager.state in (State.READY, State.COMMIT_UNKNOWN)
                 if manager.state is State.COMMIT_UNKNOWN:
                     producer.commit_transaction()
                 continue
-            finally:
-                sys.settrace(None)
             assert instruction > 50, "the call was interrupted often"
             return
     pytest.fail(f"a call needs more than {LONGEST_CALL} instructions")
@@ -225,14 +228,9 @@ def test_an_interrupted_start_leaves_no_client_open(address: str) -> None:
     for instruction in range(1, LONGEST_CALL):
         client = sync.Admin(bootstrap_servers=address)
         client._background.check_process()  # the loop exists: no interrupt is to hit while its lock is acquired
-        sys.settrace(interrupted_at(instruction))
-        try:
-            client.start()
-        except KeyboardInterrupt:
+        if interrupts(client.start, instruction):
             assert not client._client.is_open
             continue
-        finally:
-            sys.settrace(None)
         with pytest.raises(IllegalStateError):
             client.start()
         assert client._client.is_open, "the second call has closed nothing"
@@ -246,14 +244,9 @@ def test_an_interrupt_at_the_end_of_a_clients_block_leaves_no_client_open(addres
     for instruction in range(1, LONGEST_CALL):
         client = sync.Admin(bootstrap_servers=address)
         client.start()
-        sys.settrace(interrupted_at(instruction))
-        try:
-            client.__exit__(None, None, None)
-        except KeyboardInterrupt:
+        if interrupts(functools.partial(client.__exit__, None, None, None), instruction):
             assert not client._client.is_open
             continue
-        finally:
-            sys.settrace(None)
         assert instruction > 50, "the call was interrupted often"
         return
     pytest.fail(f"a call needs more than {LONGEST_CALL} instructions")
