@@ -1221,7 +1221,8 @@ class LogManager:
             if self.failed is None:
                 if self._journal is not None:
                     await self._journal.remove_all()
-                self.checkpoints.write(RECOVERY_POINTS, points)
+                self._recovery_points.current = points
+                self._recovery_points.write()
                 self.directory.write_clean_shutdown(unclean)
         except Exception as error:  # the next start recovers as it does after a crash
             logger.error("clean shutdown not recorded", directory=self.path, error=repr(error))

@@ -32,6 +32,9 @@ _KNOWN_LOG_CONFIGS: Final = 256
 _MARKER: Final = 10
 """The cost of appending one marker, in units of work (`steps.py`)."""
 
+_MARKERS_AT_ONCE: Final = SLICE // _MARKER
+"""The number of markers that are appended in one slice of work."""
+
 _COMBINED: Final = 150
 """The cost of combining a topic's own settings with those of the broker, in units of work."""
 
@@ -412,13 +415,13 @@ class ReplicaManager:
         """
         unflushed: list[tuple[TopicPartition, asyncio.Future[None]]] = []
         crowding = self._log_manager.crowding
-        turn_ends = SLICE // _MARKER if marker.has_waited else 0
+        turn_ends = _MARKERS_AT_ONCE if marker.has_waited else 0
         for number, key in enumerate(marker.partitions):
             # After the wait, a slice of markers is appended even if the descriptors become crowded again: otherwise,
             # other writers could delay the markers without end.
             if crowding.end is not None and number >= turn_ends:
                 yield from waited(self._marker_turns.wait(_MARKER * (len(marker.partitions) - number)))
-                turn_ends = number + SLICE // _MARKER
+                turn_ends = number + _MARKERS_AT_ONCE
             try:
                 yield from self._opened(key)
                 flush = self._append_marker(key, marker)

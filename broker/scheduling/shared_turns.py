@@ -56,7 +56,8 @@ class SharedTurns:
 
         def next_turn() -> Coroutine[Any, Any, None]:
             nonlocal left
-            taken = left if left > 0 else 1 if left == 0 else SLICE
+            # With 0 left, the expected work is done, and the steps probably end now. Below 0, it was underestimated.
+            taken = SLICE if left < 0 else max(left, 1)
             left -= SLICE
             return self.take(taken)
 
