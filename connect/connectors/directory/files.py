@@ -19,7 +19,7 @@ the directory is compared with the known entries:
   is missing after a read, the lines of this read are discarded. A truncation goes unnoticed if the file grows again and
   then has the same line at the same position.
 - A gz file that gets a name without .gz while the task is running is still decompressed. A file that gets a name with
-  .gz was read as compressed data before, so it is treated as a new file.
+  .gz later was read as plain data until then, so it is treated as a new file.
 - A listing may miss a file while it is being renamed. So a file that disappeared after the task started may appear
   again: a file with its device and inode is the same file if it also has the same size and modification time.
 - A file with another inode is a copy, made by copytruncate rotation or by gzip, if it begins with all lines that were
