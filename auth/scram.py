@@ -211,8 +211,8 @@ class ScramServer:
     def receive(self, client_first: bytes) -> ScramUser:
         """Read the client's first message, and return the user whose credential `challenge` needs.
 
-        Raises ScramError for a malformed message, for channel binding, and for an authorization identity that is not
-        the user's name, which Kafka refuses as well.
+        Raises ScramError for a malformed message, for channel binding and, as in Kafka, for an authorization identity
+        that is not the user's name.
         """
         parts = _parsed(_CLIENT_FIRST, client_first, "the client's first message")
         if parts["binding"].startswith("p="):

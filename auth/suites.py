@@ -24,8 +24,8 @@ def restrict(context: ssl.SSLContext, suites: Sequence[str], versions: Sequence[
     """Limit a context to the `suites`, by their standard names or OpenSSL's, and to the `versions` of TLS.
 
     Without `suites`, OpenSSL's defaults apply. If all `suites` belong to one version of TLS, the other version is
-    excluded. OpenSSL offers the suites of TLS 1.3 only together, so `suites` must contain all or none of them. Raises
-    SuitesError.
+    excluded. Python's `ssl` cannot choose among the suites of TLS 1.3. So `suites` must contain all or none of them if
+    `versions` include TLS 1.3. Raises SuitesError.
     """
     allowed = {VERSIONS[version] for version in versions}
     if not allowed:

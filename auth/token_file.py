@@ -29,8 +29,10 @@ class TokenFile:
         self._digests = ParsedFile(path, lambda text: _parse_tokens(text, str(path)))
 
     def load(self) -> None:
-        """Read the file if it has changed. Blocks. Raises OSError if it cannot be read, and ValueError, which names the
-        line, if it is invalid.
+        """Read the file if it has changed. Blocks.
+
+        Raises OSError if the file cannot be read, and ValueError if its content is invalid. The message about an
+        invalid token names its line.
         """
         self._digests.get()
 

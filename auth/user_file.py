@@ -22,8 +22,10 @@ class UserFile:
         self._decoy = PasswordHash.of_password("decoy")
 
     def load(self) -> Mapping[str, PasswordHash]:
-        """Return the hash of each user's password. Blocks. Raises OSError if the file cannot be read, and ValueError,
-        which names the line, if it is invalid.
+        """Return the hash of each user's password. Blocks.
+
+        Raises OSError if the file cannot be read, and ValueError if its content is invalid. The message about an
+        invalid line names the line.
         """
         return self._users.get()
 
