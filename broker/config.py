@@ -1,4 +1,4 @@
-"""Define the broker's settings in one table, with Kafka's names and defaults for every setting that Kafka has too.
+"""Define the broker's settings in one table. A setting that Kafka has too has Kafka's name and, usually, its default.
 
 Settings of Kafka that have no meaning for this broker (thread counts, replica fetchers, controller quorum) are accepted
 without effect, and their names are logged at the start. So most settings of an existing server.properties can stay. A
@@ -800,7 +800,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         " the oldest of these ids are dropped.",
     )
     offset_metadata_max_bytes: int = integer(
-        4096, at_least(0), doc="The largest metadata of an offset commit, in bytes."
+        4096, at_least(0), doc="The largest metadata of an offset commit, in characters."
     )
     offsets_commit_timeout_ms: int = integer(
         5000, at_least(1), doc="The longest time in ms that an offset commit waits for the disk."

@@ -137,9 +137,11 @@ class AclIndex:
         return 1 + self.most_lengths // 8
 
     def candidates(self, wanted: AclFilter) -> Steps[list[Acl]]:
-        """Return, in steps, the rules that a filter can match: all, or those for its resource name or principal.
+        """Return, in steps, a list that contains every rule that the filter `wanted` matches.
 
-        The caller must still check each of these rules with the filter. A rule may have been removed between the steps.
+        If the filter has a resource name or a principal, the list contains only the rules for that name or for that
+        principal. Otherwise it contains all rules. The caller must still check each rule with the filter. A rule may
+        have been removed between the steps.
         """
         types = [wanted.resource_type] if wanted.resource_type != AclResourceType.ANY else list(AclResourceType)
         named: list[RulesByClient] | None = None

@@ -58,7 +58,7 @@ class ConfigRow:
     """The current value of one setting.
 
     `synonyms` are the (name, value, source) of every setting that could provide the value; the first one is in effect.
-    `value` is None if it is a secret (`is_secret`) or is too long for a response.
+    `value` is None if the setting has no value, or if the value is a secret (`is_secret`) or too long for a response.
     """
 
     name: str

@@ -170,7 +170,7 @@ def code_paths(struct: type[Struct], version: int) -> CodePaths:
 
 
 def code_replacer(paths: CodePaths, older: dict[int, int]) -> Callable[[Any], None]:
-    """Return a function that replaces each code of a small response for which `older` has a substitute.
+    """Return a function that replaces, in a small response, each code for which `older` has a substitute.
 
     The function is generated as source with one loop per array, because it runs once per response.
     """

@@ -148,8 +148,8 @@ def _may_be_kept(name: str | bytes) -> bool:
 class FetchSessionCache:
     """The sessions of all clients: at most `slots` sessions, with at most `max_partitions` partitions in total.
 
-    A request with a topic name that no topic can have is answered without a session, because a session would keep the
-    name in memory.
+    A full request with a topic name that is too long for a topic is answered without a session, because a session would
+    keep the name in memory.
     """
 
     def __init__(self, slots: int, max_partitions: int, random_ids: random.Random | None = None) -> None:
@@ -228,9 +228,10 @@ class FetchSessionCache:
             yield 1
 
     def _grow(self, session: FetchSession, name: str | bytes) -> Steps[None]:
-        """Count one more partition of the session. If the cache has no room for it, close the session.
+        """Count one more partition of the session.
 
-        Then raise KafkaError FETCH_SESSION_ID_NOT_FOUND, so that the client sends a full request.
+        If the cache has no room for the partition, or the topic's name is too long, close the session. If the session
+        is closed, raise KafkaError FETCH_SESSION_ID_NOT_FOUND, so that the client sends a full request.
         """
         if self._partitions >= self._max_partitions or not _may_be_kept(name):
             yield from self._close(session.id)

@@ -155,7 +155,7 @@ class FetchPurgatory:
     def look_later(self, wait: FetchWait, log: Log | None) -> None:
         """Check the wait in one of the next turns of the event loop.
 
-        The wait is checked only once, even if the log advances several times before.
+        The wait is checked only once, even if the log advances several times before then.
         """
         if (wait, log) in self._postponed:
             return

@@ -32,7 +32,7 @@ def unflushed(log: Log) -> asyncio.Future[None] | None:
 
 
 async def all_ended(flushes: Iterable[asyncio.Future[None]]) -> None:
-    """Wait until all flushes, of which there may be many, have ended, successfully or not."""
+    """Wait until all flushes have ended, successfully or not. There may be many flushes."""
     async for flush in in_slices(flushes, _AWAITED_AT_ONCE):
         if not flush.done():
             await asyncio.wait([flush])

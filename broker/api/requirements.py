@@ -237,7 +237,7 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
         inside(
             _O.READ,
             _T.TOPIC,
-            "each topic of which the producer claims partitions (extension)",
+            "each topic with partitions that the producer claims (extension)",
             "the request fails with TOPIC_AUTHORIZATION_FAILED",
         ),
         inside(
@@ -313,7 +313,7 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
         inside(
             _O.DESCRIBE,
             _T.DELEGATION_TOKEN,
-            "each token of which the client is neither the owner, the requester nor a renewer",
+            "each token, unless the client is its owner, its requester or one of its renewers",
             _HIDDEN,
         ),
         inside(_O.DESCRIBE_TOKENS, _T.USER, "the owner of each such token", _HIDDEN),

@@ -83,7 +83,7 @@ class ProduceAppend:
 
     @property
     def work(self) -> int:
-        """The cost of the decompression in `begin_inspection`, as the number of decompressed bytes of equal cost."""
+        """The cost of the decompression in `begin_inspection`, expressed as a number of ordinary decompressed bytes."""
         return 0 if self.inspection is None else self.inspection.work
 
     async def finish_inspection(self, threads: Threads, slots: asyncio.Semaphore) -> None:
@@ -98,7 +98,10 @@ class ProduceAppend:
             self.fail(error)
 
     def is_transactional(self) -> bool:
-        """Whether the batch is transactional and the partition's log is usable. If so, `header` is set."""
+        """Whether the batch is transactional and the partition's log is usable. If so, `header` is set.
+
+        If the batch is transactional, but the log is not usable, the batch fails.
+        """
         partition, records = self.partition, self.records
         if partition is None or records is None or not records[ATTRIBUTES] & TRANSACTIONAL:
             return False
@@ -209,7 +212,10 @@ def _join(
 
 
 def _unregistered(context: RequestContext, transactional_id: str, appends: list[ProduceAppend]) -> list[ProduceAppend]:
-    """Return the transactional batches whose partitions may join the transaction; fail those that may not."""
+    """Return the transactional batches whose partitions are not in the transaction yet, but may join it.
+
+    Fail the batches whose partitions may not join it, except those that become `exempt`.
+    """
     unregistered: list[ProduceAppend] = []
     for append in appends:
         append.exempt = False
@@ -292,7 +298,7 @@ def _verify(context: RequestContext, transactional_id: str, append: ProduceAppen
 
 
 def _comes_to_register(context: RequestContext, transactional_id: str, append: ProduceAppend, code: ErrorCode) -> bool:
-    """Return whether a batch may add its partition to the transaction. If not, set the error in the batch's response.
+    """Return whether a batch may add its partition to the transaction. If not, make the batch `exempt`, or fail it.
 
     `code` is the reason why the partition is not in the ongoing transaction.
     """
