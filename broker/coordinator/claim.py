@@ -72,7 +72,7 @@ class ClaimKeeper(Protocol):
 class ClaimedGroups(Protocol):
     """The operations that the transaction coordinator needs from the group coordinator, in order to manage claims.
 
-    None of these methods awaits. They raise KafkaError if the group cannot be served.
+    None of these methods awaits. Only `check_served` raises KafkaError.
     """
 
     def check_served(self, group_id: str) -> None:

@@ -17,8 +17,8 @@ from ...protocol.errors import DecodeError, KafkaError
 class StateLoader:
     """The unreadable partitions of one internal topic.
 
-    `unreadable` contains the reason for each partition that could not be read. `read_later` contains those of them that
-    must be read again. Both objects are changed only in place, never replaced.
+    `unreadable` contains the reason for each partition that could not be read. `read_later` contains the partitions
+    that must be read again. Both objects are changed only in place, never replaced.
     """
 
     def __init__(self, read: Callable[[int], Awaitable[None]], logger: Any, event: str, keys: str) -> None:

@@ -80,10 +80,10 @@ class StateLog:
     ) -> AppendResult:
         """Append (key, value or None) pairs as one batch; the first append to a partition creates it.
 
-        `essential` says that the batch ends a transaction or removes state. Such a batch may use all disk space that
-        the broker reserves (`log.reserve.decision.bytes`) and may exceed `max.message.bytes`, so that existing state
-        can always be ended or removed. Raise KafkaError with the log's codes (KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE,
-        ...); after an error, nothing has been written.
+        `essential` says that the batch ends a transaction or removes state. Such a batch may use the whole disk reserve
+        (`log.reserve.bytes`), including `log.reserve.decision.bytes`, and may exceed `max.message.bytes`. So existing
+        state can always be ended or removed. Raise KafkaError with the log's codes (KAFKA_STORAGE_ERROR,
+        MESSAGE_TOO_LARGE, ...); after an error, nothing has been written.
         """
         return self.append_encoded(
             partition,

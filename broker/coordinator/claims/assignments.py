@@ -133,7 +133,7 @@ class GroupAssignments:
                 self._holders.setdefault(partition, set()).add(transactional_id)
 
     def cleared(self, forgotten_generation: int) -> GroupAssignments:
-        """Return the group without assignments and `found` claims, but with this `forgotten_generation`.
+        """Return the group without assignments or `found` claims, but with this `forgotten_generation`.
 
         The cost does not depend on the number of claims.
         """

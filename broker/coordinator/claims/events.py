@@ -102,7 +102,10 @@ class GroupEvents:
         )
 
     def pending_of_nobody(self, group_id: str, producer_ids: Collection[int], by: Caller) -> None:
-        """Record that a claim waits for offset commits of unknown producers, whose transactions are still open."""
+        """Record that a claim conflicts with pending offset commits of unknown producers.
+
+        The transactions of these producers are still open, and the request fails until they end.
+        """
         self._logger.warning(
             "pending_offsets_of_nobody",
             reason="no transactional id is known for these producer ids",

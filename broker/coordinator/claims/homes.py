@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class TransactionHomes(Protocol):
     """The operations that a group's home needs from the coordinators (homes) of transactional ids.
 
-    All of these methods raise KafkaError with a coordinator error code.
+    `transactional_id_of` and `producer_id_of` raise no error. All other methods raise KafkaError with a coordinator
+    error code or an error code of InitProducerId.
     """
 
     def check_home(self, key: str) -> None:
@@ -53,7 +54,7 @@ class TransactionHomes(Protocol):
         """Fence the transactional id's producer, and wait without a time limit until its transaction is complete."""
 
     def transactional_id_of(self, producer_id: int) -> str | None:
-        """Return the transactional id that has the producer id, or None if no known id has it."""
+        """Return the transactional id with this current or previous producer id, or None if no known id has it."""
 
     def producer_id_of(self, transactional_id: str) -> int:
         """Return the transactional id's current producer id, or -1 if it is unknown."""
@@ -127,7 +128,7 @@ class LocalTransactionHomes:
         await self._coordinator.fencing.fence(transactional_id, cause=cause, reason=reason)
 
     def transactional_id_of(self, producer_id: int) -> str | None:
-        """Return the transactional id that has the producer id, or None if no known id has it."""
+        """Return the transactional id with this current or previous producer id, or None if no known id has it."""
         return self._coordinator.transactional_id_of(producer_id)
 
     def producer_id_of(self, transactional_id: str) -> int:

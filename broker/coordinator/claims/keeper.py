@@ -65,7 +65,7 @@ class Topics(Protocol):
     """The part of the metadata that claims need."""
 
     def topic(self, name: str) -> Any:
-        """Return the topic (its `partitions` is the number of partitions), or None if it does not exist."""
+        """Return the topic, which has the method `has_partition(index)`, or None if the topic does not exist."""
 
 
 class OwnedPartition(NamedTuple):

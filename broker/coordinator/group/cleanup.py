@@ -165,7 +165,7 @@ class GroupCleanup:
             self._logger.warning("claims_not_dropped", group=group.group_id, error=str(error))
 
     def is_in_force(self, group_id: str, claim: Claim) -> bool:
-        """Whether a claim still applies. A claim that must be dropped does not, even while the drop is not written."""
+        """Whether a claim still applies. A claim that must be dropped no longer applies, even before it is dropped."""
         group = self._membership.groups.get(group_id)
         return not (self.is_outlived(group, claim) or (group is not None and group.members and self._is_anew(group)))
 

@@ -410,7 +410,7 @@ class GroupCoordinator:
         """Handle an OffsetCommit request; return an error code for each commit, in order.
 
         `knows_missing_groups` is true if the client knows GROUP_ID_NOT_FOUND (v9+). Other clients get
-        ILLEGAL_GENERATION for an unknown group. Raise KafkaError if all commits are refused.
+        ILLEGAL_GENERATION for an unknown group. Raise KafkaError if the request as a whole is refused.
         """
         self._check(group_id, may_be_empty=True)
         codes, valid = self._sort_out(commits)
@@ -435,7 +435,7 @@ class GroupCoordinator:
         transactional_id: str = "",
         partitions: Iterable[TopicPartition] = (),
     ) -> None:
-        """Raise KafkaError if `commit_txn_offsets` would refuse all commits.
+        """Raise KafkaError if `commit_txn_offsets` would refuse the request as a whole.
 
         The caller must call this method before it adds the group's partition of `__consumer_offsets` to the
         transaction.
@@ -457,8 +457,8 @@ class GroupCoordinator:
         """Handle a TxnOffsetCommit request: append offsets that stay pending until the producer's marker is written.
 
         Return an error code for each commit, in order. The caller must have made sure that the group's partition of
-        `__consumer_offsets` is part of the producer's ongoing transaction. Raise KafkaError if all commits are refused.
-        The code is CONCURRENT_PRODUCER_COMMIT if a claim on any of the partitions fences the producer.
+        `__consumer_offsets` is part of the producer's ongoing transaction. Raise KafkaError if the request as a whole
+        is refused. The code is CONCURRENT_PRODUCER_COMMIT if a claim on any of the partitions fences the producer.
         """
         self._check(group_id)
         self._membership.check_room(group_id)

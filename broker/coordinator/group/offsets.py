@@ -261,7 +261,7 @@ class OffsetStore:
                 yield _UNITS_PER_OFFSET * len(portion)
 
     def settle_some(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Move or drop a group's offsets of ended transactions on these partitions."""
+        """Settle a group's offsets on these partitions."""
         if group_id in self._decided:
             for partition in partitions:
                 self._settle_one(group_id, partition)
@@ -277,13 +277,13 @@ class OffsetStore:
                         self._drop_pending(producer, group_id, partition)
 
     def _settle(self, group_id: str) -> None:
-        """Move or drop a group's offsets of ended transactions."""
+        """Settle a group's offsets: move or drop those of ended transactions."""
         for decided, offsets in self._decided.pop(group_id, {}).items():
             for partition, value in offsets.items():
                 self._move(decided, group_id, partition, value)
 
     def _settle_one(self, group_id: str, partition: TopicPartition) -> None:
-        """Move or drop a group's offsets of ended transactions on one partition."""
+        """Settle a group's offsets on one partition."""
         of_group = self._decided.get(group_id)
         if of_group is None:
             return

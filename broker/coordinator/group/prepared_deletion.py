@@ -2,7 +2,7 @@
 
 A group is deleted by one batch: a tombstone for each of its offsets, and last, as in Kafka, a tombstone for the group
 itself. If the broker is killed, either the whole group or nothing of it remains. With several batches, an interruption
-could leave only some of the offsets, and consumers would start from the beginning in the other partitions.
+could leave only some of the offsets. In the other partitions, consumers would start where `auto.offset.reset` says.
 
 The group stays usable while the batch is prepared: its members may come back, and offsets may be committed on further
 partitions. Before the batch is appended, `is_current` must be called in the same event-loop turn; it checks that the

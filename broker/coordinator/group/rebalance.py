@@ -3,7 +3,8 @@
 The cycle is EMPTY or STABLE → PREPARING_REBALANCE → COMPLETING_REBALANCE → STABLE. PREPARING_REBALANCE lasts until all
 members have joined or the rebalance timeout has expired; the first rebalance of an empty group also waits
 `group.initial.rebalance.delay.ms` for more members. COMPLETING_REBALANCE lasts until the leader's assignment is
-durable. A member that does not join or sync in time, or whose session ends, is removed.
+durable. A member is removed if it does not sync in time, or if its session ends. A dynamic member is also removed if it
+does not join in time.
 
 When a generation begins, its JoinGroups are answered. When its assignment is durable, its SyncGroups are answered. In a
 group with many members, only some requests are answered in one turn of the event loop, and the others stay parked. If

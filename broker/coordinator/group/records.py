@@ -126,9 +126,9 @@ def decode_group(group_id: str, value: bytes) -> ClassicGroup:
 def encode_offset(offset: OffsetAndMetadata) -> bytes:
     """Encode a committed offset's value.
 
-    The version is 1 if the offset has its own expiry time, else 4 if it has a topic id or a claim, else 3. No version
-    can store both a claim and an expiry time. If an offset has both, the claim is stored and the expiry time, which
-    only an old client can have requested, is lost.
+    The version is 1 if the offset has its own expiry time and no claim, else 4 if it has a topic id or a claim, else 3.
+    No version can store both a claim and an expiry time. If an offset has both, the claim is stored. The expiry time,
+    which only an old client can have requested, is lost.
     """
     value = OffsetCommitValue(
         offset=offset.committed_offset,

@@ -82,8 +82,8 @@ class TransactionCoordinator(TransactionCore):
 
         If `transactional_id` is None, return a new producer id with epoch 0. `expected` is the identity that the
         producer currently holds (KIP-360), or None for a new instance. An ongoing transaction is aborted first.
-        `deadline` (event loop time) limits the wait for an earlier transaction; by default
-        `transaction.pending.wait.max.ms` does.
+        The wait for an earlier transaction ends at `deadline` (event loop time) or, without a `deadline`, after
+        `transaction.pending.wait.max.ms`.
 
         Raise KafkaError INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (the
         transactional id is still busy at the deadline), or a coordinator error code.
