@@ -58,8 +58,8 @@ class TransactionCore:
     ) -> None:
         """Create the parts of the coordinator.
 
-        `timers` start a scan for timed-out transactions only after the requests that have already arrived in the
-        sockets have been executed.
+        `timers` delay a scan for timed-out transactions until the requests that have already arrived in the sockets are
+        executed.
 
         `group_aware` says whether sessions (partitions that stay registered between transactions) are enabled. If they
         are not, sessions found on disk are ended.

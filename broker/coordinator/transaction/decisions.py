@@ -146,9 +146,10 @@ def decide_fence(
 ) -> TransactionMetadata | Step:
     """Decide how to fence a transactional id's producer.
 
-    An ongoing transaction is aborted. If a transaction is already being ended, the result is Step.WAIT, until its
-    markers are durable. If the producer is already fenced and no transaction is open, the result is Step.NOTHING, so
-    that a repeated call does not bump the epoch again.
+    An ongoing transaction is aborted. While a transaction is being ended, the result is Step.WAIT. If no transaction is
+    open, the next state is EMPTY. A repeated call does not bump the epoch again: if the producer is already fenced, the
+    epoch stays the same, and the result is Step.NOTHING if the state is EMPTY already. The result is also Step.NOTHING
+    if the transactional id has no epoch yet.
     """
     if pending or metadata.state.is_prepare:
         return Step.WAIT

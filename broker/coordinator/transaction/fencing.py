@@ -41,9 +41,9 @@ class Fencing:
     ) -> FenceOutcome | None:
         """Bump the epoch of a transactional id and abort its ongoing transaction.
 
-        Return the outcome when the abort is complete and durable, or None if no producer holds the transactional id.
-        Raise KafkaError CONCURRENT_TRANSACTIONS if the abort is not complete at `deadline` (event loop time). Other
-        errors have a coordinator error code. Transitions made before an error remain in effect.
+        Return the outcome when the abort is complete and durable, or None if the transactional id is unknown or has no
+        epoch yet. Raise KafkaError CONCURRENT_TRANSACTIONS if the abort is not complete at `deadline` (event loop
+        time). Other errors have a coordinator error code. Transitions made before an error remain in effect.
         """
         first: TransactionMetadata | None = None
         aborted = bumped = False

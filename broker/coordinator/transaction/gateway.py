@@ -65,7 +65,7 @@ class PartitionGateway(Protocol):
     def is_ready(self, partition: TopicPartition, *, has_waited: bool = False) -> bool:
         """Whether `write_markers`, called for this partition alone, would append without waiting.
 
-        `has_waited`: whether the caller has waited with `until_ready`, as `Marker.has_waited`.
+        `has_waited` says whether the caller has waited with `until_ready`, as in `Marker`.
 
         Raise KafkaError UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR.
         """

@@ -4,10 +4,12 @@ When the broker starts, this module also completes and repairs transactions. It 
 coordinator makes the transitions, and the marker writer writes the markers.
 
 A repair writes the marker of a transaction that is open in a log, but neither open nor being ended in the coordinator's
-state. A repair that fails when the broker starts (because of a full disk or an unreadable state partition) is retried
-until it succeeds, so that no last stable offset is stuck until the next start. The markers to write are determined
-before clients can write. Until a marker is written, its producer cannot start a transaction in the marker's partition
-(`is_repairing`), because the marker would end the new transaction.
+state. A repair that fails when the broker starts, for example because the disk is full, is retried until it succeeds,
+so that no last stable offset is stuck until the next start. If a state partition cannot be read, it is read again
+later, unless its records are malformed. The repairs that depend on its state are decided then.
+
+Only transactions that were open before clients could write are repaired. Until a marker is written, its producer cannot
+start a transaction in the marker's partition (`is_repairing`), because the marker would end the new transaction.
 """
 
 from __future__ import annotations

@@ -5,14 +5,15 @@ starts from PREPARE_* in the log, and retries until every marker is durable, bot
 and after unexpected errors. Only then does COMPLETE_* follow, and only then can the transactional id's next transaction
 begin.
 
-A partition that is deleted meanwhile needs no marker. A partition that refuses the marker needs none if its log has no
-open transaction of the producer. If the log has one, the marker belongs to another transaction. The open transaction is
-aborted, because a power failure has lost either its marker or the coordinator's record of it.
+A partition that is deleted meanwhile needs no marker. If a partition refuses the marker and its log has no open
+transaction of the producer, it needs no marker either. If its log has an open transaction of the producer, the marker
+belongs to another transaction. The open transaction is then aborted, because a power failure has lost either its marker
+or the coordinator's record of it.
 
 A failure is logged when it first occurs, when it changes and when it is over, not at each attempt.
 
 A transaction with many partitions is processed in slices. The state of its transactional id does not change meanwhile:
-until COMPLETE_*, every request for the id waits.
+until COMPLETE_*, a request that would change it waits or is refused.
 """
 
 from __future__ import annotations

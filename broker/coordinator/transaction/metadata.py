@@ -60,8 +60,7 @@ class TransactionMetadata:
       restart they equal `session_partitions`.
     * `unknown_tags`: the unknown tagged fields of a record from a newer version, which are written back.
     * `fenced`: whether no producer holds the current epoch, so that the previous holder stays fenced. Not in the log.
-    * `ended_session_epoch`: the producer epoch at which the latest session ended, so that its partitions no longer
-      stayed registered between transactions. Not in the log.
+    * `ended_session_epoch`: the producer epoch at the end of the latest session. Not in the log.
     """
 
     transactional_id: str
@@ -262,12 +261,14 @@ def prepare_fence(
 ) -> TransactionMetadata:
     """Return the transactional id's next value, in state PREPARE_ABORT, for an abort that the broker initiates.
 
-    The epoch is bumped, and the current producer is fenced. `fenced` is true if the cause is an InitProducerId, another
-    producer of the group, or an operator. No producer then receives the new epoch, and InitProducerId recognises no
-    retry (`last_producer_epoch` is -1). Otherwise, as after a timeout, the fenced producer may return: if it
-    initialises again with its previous epoch, and no other producer has initialised since, it receives the new epoch
-    (KIP-588). The last epoch of a producer id is reserved, and no producer receives it. Every registered partition gets
-    a marker.
+    The epoch is bumped, and the current producer is fenced. Every registered partition gets a marker.
+
+    `fenced` is true if the cause is an InitProducerId, another producer of the group, or an operator. No producer then
+    receives the new epoch, and InitProducerId recognises no retry (`last_producer_epoch` is -1).
+
+    If `fenced` is false, as after a timeout, the fenced producer may return: if it initialises again with its previous
+    epoch, and no other producer has initialised since, it receives the new epoch (KIP-588). The exception is the last
+    epoch of a producer id, which no producer receives.
     """
     assert metadata.state is TransactionState.ONGOING
     epoch = min(metadata.producer_epoch + 1, MAX_PRODUCER_EPOCH)

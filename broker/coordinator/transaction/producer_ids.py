@@ -32,8 +32,9 @@ class ProducerIdManager:
     async def refill(self) -> None:
         """Return when producer ids are available, allocating a block if necessary.
 
-        Raise KafkaError COORDINATOR_NOT_AVAILABLE if no block can be allocated. Clients of all versions retry after
-        this code. By then, the disk may have recovered or the broker been restarted.
+        Raise KafkaError COORDINATOR_NOT_AVAILABLE if no block can be allocated or the broker is stopping. Clients of
+        all versions retry after this code. When they retry, the disk may have recovered, or the broker may have been
+        restarted.
         """
         if self._current:
             return

@@ -38,9 +38,10 @@ class Repair:
 def repairs(known: Iterable[TransactionMetadata], found: Iterable[OpenTransaction]) -> list[Repair]:
     """Return the markers that the open transactions in `found` need, given the `known` transactional ids.
 
-    A transaction whose partition is registered needs no marker in two cases: its transactional id is in state ONGOING
-    with the same epoch, or in a PREPARE_* state, in which the marker writer is about to write the marker. A repair
-    without a transactional id belongs to an unknown producer and is valid only if `known` is complete.
+    An open transaction in a registered partition needs no marker in two cases. The first is that its transactional id
+    is in state ONGOING with the same epoch. The second is that the id is in a PREPARE_* state, because the marker
+    writer then writes the marker. A repair without a transactional id belongs to an unknown producer and is valid only
+    if `known` is complete.
     """
     by_producer_id: dict[int, TransactionMetadata] = {}
     for metadata in known:

@@ -160,8 +160,9 @@ class PartitionRegistration:
         * INVALID_REQUEST or INVALID_PRODUCER_ID_MAPPING.
         * PRODUCER_FENCED, or INVALID_PRODUCER_EPOCH for TV_2, as in Kafka.
         * POLICY_VIOLATION: more partitions than `transaction.max.partitions`. Nothing has changed.
-        * CONCURRENT_TRANSACTIONS: the transactional id is still busy at the deadline, or a commit waits for the records
-          of the transaction.
+        * UNKNOWN_SERVER_ERROR: the record of the transaction exceeds `max.message.bytes`. Nothing has changed.
+        * CONCURRENT_TRANSACTIONS: the transactional id is still busy at the deadline, a commit waits for the records of
+          the transaction, or an earlier transaction must still be ended in one of the partitions.
         """
         if deadline is None:
             deadline = self._core.waits.deadline()
@@ -219,10 +220,10 @@ class PartitionRegistration:
     ) -> asyncio.Future[None] | Step | None:
         """Add partitions to the transaction, because batches for them have arrived.
 
-        `registers` has the same meaning as in `admit_now`. The partitions of an older request must still be registered
-        or belong to the session. The session may have ended since the request was examined, and batches of an aborted
-        transaction must not begin a new one. Return and raise the same as `add_partitions_now`; raise KafkaError also
-        if the partitions of an older request are refused.
+        `registers` has the same meaning as in `admit_now`. The partitions of an older request must be registered or
+        belong to the session. This is checked again here, because the session may have ended since the request was
+        examined, and batches of an aborted transaction must not begin a new one. Return and raise the same as
+        `add_partitions_now`; raise KafkaError also if the partitions of an older request are refused.
         """
         version = TransactionVersion.TV_2
         if not registers:
@@ -265,8 +266,8 @@ class PartitionRegistration:
         No await may run between the batch's admission and this call.
 
         With `transaction.partition.verification.enable=false`, a batch may be appended without admission while a
-        transaction is closed (`TransactionEntry.closed`). The transaction is then no longer closed, so that an EndTxn
-        that waits for the records also waits for this batch.
+        transaction is closed (`TransactionEntry.closed`). This call then lets the transaction accept batches
+        again, so that an EndTxn that waits for the records also waits for this batch.
         """
         entry = self._core.state.peek(transactional_id)
         if entry is not None:
@@ -277,10 +278,11 @@ class PartitionRegistration:
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
     ) -> ErrorCode:
-        """Return NONE if an older client's batch belongs to the ongoing transaction (KIP-890 part 1).
+        """Return NONE if a batch for this partition belongs to the ongoing transaction (KIP-890 part 1).
 
-        Otherwise return the error code of `verify_partition`. Return CONCURRENT_TRANSACTIONS while an earlier
-        transaction of the producer has yet to be ended in the partition.
+        Otherwise return the error code of `_verify`, with INVALID_PRODUCER_EPOCH in place of PRODUCER_FENCED. Return
+        CONCURRENT_TRANSACTIONS while an earlier transaction of the producer has yet to be ended in the partition. If
+        the transactional id is unknown or its state cannot be read, return the code of that error.
         """
         try:
             entry = self._core.known(transactional_id)

@@ -158,8 +158,8 @@ class TransactionStateManager:
 
         The future is shared, so callers must await it through `asyncio.shield`. The call and the future raise
         KafkaError with a coordinator error code; the transactional id's value is then unchanged. A record larger than
-        `max.message.bytes` is refused while partitions are added, never when the transaction ends: a record that ends a
-        transaction may have any size.
+        `max.message.bytes` is refused with UNKNOWN_SERVER_ERROR while partitions are added, never when the transaction
+        ends: a record that ends a transaction may have any size.
         """
         try:
             end_offset = self._append(entry, new)
@@ -216,8 +216,8 @@ class TransactionStateManager:
     def remove_expired(self, now_ms: int, expiration_ms: int, most: int) -> tuple[list[TransactionMetadata], bool]:
         """Write tombstones for at most `most` expired transactional ids and remove their entries.
 
-        Return the ids' last values, and whether another call is needed, because each call checks only a portion of the
-        ids. If a tombstone cannot be written, the next call begins with the first id.
+        Each call checks only a portion of the ids. Return the last values of the removed ids, and whether another call
+        is needed to check the rest. If a tombstone cannot be written, the next call begins with the first id.
         """
         removed = []
         for partition, entries in self._expired(now_ms, expiration_ms, most).items():
@@ -338,7 +338,7 @@ class TransactionStateManager:
     def _write(self, entry: TransactionEntry, values: list[TransactionMetadata]) -> int:
         """Append values of one transactional id as one batch; return the batch's end offset.
 
-        Raise KafkaError with a coordinator error code.
+        Raise KafkaError with a coordinator error code, or _TooLarge.
         """
         key = encode_key(values[0].transactional_id)
         level = self._level()

@@ -42,8 +42,8 @@ class PendingWaits:
 
         This is only a hint: the caller must check the state again. Raise KafkaError CONCURRENT_TRANSACTIONS at the
         deadline (None: no deadline), when the broker is stopping, or immediately if too many requests wait already.
-        `by.while_waiting` sets a separate limit for large requests. A wait that is not `counted` does not belong to a
-        client's request, and does not count towards the limit.
+        `by.while_waiting` sets a separate limit for large requests. A wait that is not `counted`, such as that of
+        fencing, does not count towards the limit of waiting requests, and is not refused because of it.
         """
         if entry.is_settled:
             return  # settled since the caller decided to wait, so no transition would wake the caller
