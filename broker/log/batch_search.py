@@ -109,9 +109,10 @@ class BatchSearch:
                 yield position, header
 
     def _find_end_by_checksum(self, header: BatchHeader) -> int | None:
-        """Return the position at which a valid batch begins and the broken batch ends, as its checksum shows, or None.
+        """Return the position at which the broken batch ends by its checksum, if a valid batch begins there.
 
-        The length in `header` is assumed to be damaged, so each position with a plausible batch is tried as the end.
+        Return None if there is no such position. The length in `header` is assumed to be damaged, so each position with
+        a plausible batch is tried as the end.
         """
         checked = self._broken + CRC_END
         checksum = 0

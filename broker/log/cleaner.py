@@ -244,7 +244,10 @@ class Cleaner:
         )
 
     def clean(self, log: PartitionLog, first_dirty: int, now_ms: int, *, force: bool = True) -> int:
-        """Compact a log in this thread; return the offset up to which it is clean. Raises KafkaError, OSError."""
+        """Compact a log in this thread; return the offset up to which it is clean.
+
+        Raises KafkaError, CleaningStopped and OSError.
+        """
         plan = self.plan(log, first_dirty, now_ms, force=force)
         if plan is None:
             return first_dirty

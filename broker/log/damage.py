@@ -211,7 +211,7 @@ def _examine(
     """Verify all batches of a segment. The next segment begins at `following`.
 
     Return a tuple: the damage at the segment's beginning that affects only records below `start_offset`, or None; the
-    end offset of the sound batches; the error of the first batch that is not sound after this damage, or None.
+    end offset of the sound batches; the error of the first unsound batch after this damage, or None.
     """
     try:
         end_offset, broken = _sound_end(segment, 0, segment.base_offset, following, rules)
@@ -237,8 +237,9 @@ def _sound_end(
 
     Return the end offset of the sound batches, and the error of the first batch that is not sound, or None.
 
-    A gap before a batch may come from compaction or from a wrong offset of this batch. The offset is wrong if the next
-    batch begins below the end of this batch, but not below the gap. The error is then about this batch, not the next.
+    If there is a gap before a batch, either compaction has left it or the offset of the batch is wrong. The offset is
+    wrong if the next batch begins between the start of the gap and the end of the batch. The error is then about the
+    batch after the gap, not about the next one.
     """
     gap: tuple[int, int, int] | None = None
     """If there is a gap before the previous batch: that batch's byte position and base offset, and the gap's start."""

@@ -131,9 +131,10 @@ class FlushTask:
     def sync_files(self) -> None:
         """Sync the files of this flush.
 
-        Every error is raised at once, except a lack of disk space, after which the next flush writes the bytes of all
-        these files again. If the descriptor pool has also synced one of the files and found no space, writes to the
-        file fail until fdatasync reports this. So a lack of space is raised only after all files have been synced.
+        After a lack of disk space, the next flush writes the bytes of all these files again. The descriptor pool may
+        have synced one of the files before, and found no space. Writes to this file then fail until fdatasync reports
+        the error. So a lack of space is raised only after all files have been synced. Any other error is raised at
+        once.
 
         If a lack of descriptors follows a lack of space, the lack of space is raised. After a lack of descriptors, the
         next flush would not write the bytes again, and they would be lost.

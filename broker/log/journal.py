@@ -14,18 +14,19 @@ bytes. They are copied to a file for this log alone, which stays until the next 
 
 Rules:
 
-* A name is not used again while the journal has valid entries for it. A redo identifies partitions by the names of
-  their directories and segments by their base offsets. So before a directory's name may be used again (DeleteTopics),
-  and before other bytes take the place of a segment (compaction), a void is written to the journal (`forget`,
-  `forget_below`). If a void is damaged, the redo still does not overwrite newer records: it skips entries below the
-  recovery point, and entries whose mark is not that of the segment (`segment_mark`).
+* The name of a partition's directory or of a segment is not used again while the journal has valid entries for it. A
+  redo identifies partitions by the names of their directories and segments by their base offsets. So before a
+  directory's name may be used again (DeleteTopics), and before other bytes take the place of a segment (compaction), a
+  void is written to the journal (`forget`, `forget_below`). If a void is damaged, the redo still does not overwrite
+  newer records: it skips entries below the recovery point, and entries whose mark is not that of the segment
+  (`segment_mark`).
 * No file is kept for the entries of a deleted partition, even if its void is not on disk yet: the void itself may need
   the space of that file.
 * Files are removed in the order in which they were written. So a void outlives the entries that it invalidates, and
   missing batches are noticed.
-* A file in which a write or a sync has failed is never written again. The bytes of that batch are in the page cache of
-  the partitions' files, which the failure does not affect, so the flusher syncs these files instead. Batches that were
-  acknowledged before are on disk. The next batch goes to a new file, with the same sequence.
+* A file in which a write or a sync has failed is never written again. The bytes of the failed batch are in the page
+  cache of the partitions' files, which the failure does not affect, so the flusher syncs these files instead. Batches
+  that were acknowledged before are on disk. The next batch goes to a new file, and has the sequence of the failed one.
 * Entries of earlier runs are redone before the journal is opened. Files of earlier runs that still exist (`Leftover`)
   have entries of partitions that are offline because the entries could not be redone.
 """
@@ -294,7 +295,7 @@ class Journal:
     # --- names that are used again -----------------------------------------------------------------------------------
 
     async def forget(self, names: Sequence[str]) -> None:
-        """Invalidate all entries of these deleted partitions, so that they cannot be redone and keep no journal file.
+        """Invalidate all entries of these deleted partitions, and stop keeping journal files for them.
 
         If OSError is raised, the entries may still be redone.
         """
@@ -583,7 +584,7 @@ class Journal:
             self._fail_voids(error)
 
     def _fail_voids(self, error: BaseException) -> None:
-        """Fail the calls of `forget` that are waiting. Their callers may call again."""
+        """Fail the waiting calls of `forget` and `forget_below`. Their callers may call again."""
         voids, self._voids = self._voids, []
         for _, done in voids:
             if not done.done():
