@@ -20,7 +20,8 @@ Requests fail in these ways:
 * A handler raises any other exception, which is a bug: UNKNOWN_SERVER_ERROR, and the traceback is logged.
 
 Large requests are decoded, executed and answered in slices, so that other requests run in between. Small requests are
-executed at once. A request is large if its decoding or its handler has not ended after one slice.
+executed at once. A request is large if its decoding or its handler has not ended after one slice, or if its response
+has more than `SLICE` rows.
 
 A large request needs one of `max.concurrent.large.requests` slots. Large requests wait for a slot in the order in which
 they turned out to be large; small requests need no slot. A request releases its slot when its response is encoded, even
@@ -89,7 +90,7 @@ Outcome = Answer | list[Buffer]
 class Exchange:
     """One request and the state of its execution.
 
-    `refusal` is the error or response for a request that is refused without a call of its handler. `decoding` is the
+    `refusal` is the error or response for a request that is refused before its handler is called. `decoding` is the
     generator that decodes the rest of a large request; `request` is complete when the generator has ended.
     """
 
@@ -112,7 +113,7 @@ class Exchange:
         """The handler's return value, until the coroutine that awaits it has begun."""
 
     def give_up(self) -> None:
-        """Close the coroutine or generator that the handler returned, because the task that should run it never ran."""
+        """Close the coroutine or generator that the handler returned, because the task that awaits it never began."""
         if self.unawaited is not None:
             self.unawaited.close()
 

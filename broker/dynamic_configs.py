@@ -58,7 +58,7 @@ def dynamic_value(name: str, text: str) -> Any:
     if name in _LEAST and value < _LEAST[name]:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"{name}: {value} is below {_LEAST[name]}. Remove the setting if a setting in a coarser unit should apply.",
+            f"{name}: {value} is below {_LEAST[name]}. To use the setting in a coarser unit instead, remove this one.",
         )
     return value
 

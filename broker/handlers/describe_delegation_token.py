@@ -1,7 +1,7 @@
 """Handle DescribeDelegationToken v1-3: return the tokens that the client may see (KIP-48).
 
-A client may see the tokens of which it is the owner, the requester or a renewer, and those that it has permission to
-describe.
+A client may see a token if it is the token's owner, its requester or one of its renewers, or if it has permission to
+describe the token.
 
 As in Kafka, the response contains the secrets of all returned tokens. A client with permission to describe a user's
 tokens (KIP-373) can therefore log in as that user while such a token exists.

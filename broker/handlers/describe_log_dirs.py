@@ -54,7 +54,10 @@ def handle(context: RequestContext, request: DescribeLogDirsRequest) -> Steps[De
 
 
 def _wanted(topics: Iterable[DescribableLogDirTopic]) -> Steps[dict[str, set[int] | None]]:
-    """Return the requested partition indexes by topic name; here, none is None, which stands for all partitions."""
+    """Return the requested partition indexes by topic name.
+
+    No value is None, which would stand for all partitions of a topic.
+    """
     wanted: dict[str, set[int] | None] = {}
     for topic in topics:
         indexes = wanted.setdefault(topic.topic, set())

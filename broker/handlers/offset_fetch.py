@@ -98,7 +98,8 @@ async def _unless_failed(
 def _failed(request: OffsetFetchRequest, version: int, error: KafkaError) -> Steps[OffsetFetchResponse]:
     """Return the response for a group whose offsets cannot be returned.
 
-    The error is in the top-level field (v2+) and, for some clients, also in each partition.
+    The error is in the top-level field (v2+) and in each requested partition, because some clients check only one of
+    the two.
     """
     code = int(error.code)
     response = OffsetFetchResponse(error_code=code if version >= GROUP_ERROR_FROM else 0)
