@@ -7,8 +7,8 @@ This module defines the order of the steps, each of which may be repeated after 
 2. `drop_needless` drops the entries below the recovery points, whose records are on disk in the files of their
    partitions. It also drops each entry whose mark differs from that of its segment: the segment then belongs to a later
    partition of the same name.
-3. `redo` writes the entries of each partition, and syncs the files. It also writes bytes that can already be read from
-   a file: if the disk has refused them, they are only in the page cache. No file or directory is created. If one is
+3. `redo` writes the entries of each partition, and syncs the files. It also writes bytes that a file already seems to
+   contain: after a failed sync, they may be in the page cache alone. No file or directory is created. If one is
    missing, its partition or segment may have been deleted after the entry was written. If not, the loader finds the
    loss.
 4. The loader recovers the logs. `end_offset` says up to which offset records were acknowledged.
@@ -154,7 +154,7 @@ class LeftJournal:
         return [Leftover(path, names) for path in self.paths if path not in self.empty]
 
     def keep(self, fs: FileSystem, file_id: bytes) -> list[Leftover]:
-        """Keep the entries of each partition in `failures` in a journal file of its own, and return the files.
+        """Write the entries of each partition in `failures` to a journal file of its own, and return these files.
 
         Removes the new files before it raises OSError.
         """
@@ -267,7 +267,7 @@ def _of_this_partition(fs: FileSystem, path: str, entries: Sequence[Entry], *, e
     """Return the entries whose segment has their mark, is missing, or has no intact first batch. Raises OSError.
 
     `empty_is_new`: whether an empty segment is assumed to belong to a newer partition with the same name. This is right
-    if a void may be lost, and the page cache would still have the older partition's bytes.
+    if a void may be lost, but written bytes cannot: a segment of the older partition would not be empty.
     """
     marks: dict[int, int | None] = {}
     for base_offset in {entry.base_offset for entry in entries}:

@@ -1,7 +1,7 @@
 """Record at which offset each leader epoch began (KIP-101), in Kafka's `leader-epoch-checkpoint` file.
 
 The file is a list of (epoch, start offset) entries, in which both values rise. The list can be rebuilt from the
-batches, so the file is written without a sync when a segment is rolled or the log is closed.
+batches, so the file is written only when the state of the log is saved (`saved_state.py`), and is not synced.
 """
 
 from __future__ import annotations
@@ -81,4 +81,4 @@ class LeaderEpochs:
                 if position == 0:
                     return epoch, self._entries[0][1]
                 return self._entries[position - 1][0], self._entries[position][1]
-        raise AssertionError("an epoch below the latest lies between two entries")
+        raise AssertionError("the entries contain no epoch above the requested one")

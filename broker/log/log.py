@@ -265,7 +265,7 @@ class Logs(Protocol):
 
     @property
     def crowding(self) -> Crowding:
-        """The signal that appends to many logs must wait. An append to a single log need not check this signal."""
+        """The signal that tells appends to many logs to wait. An append to a single log need not check it."""
 
     def space(self) -> tuple[int, int]:
         """Return the (total, usable) bytes of the storage. Raises OSError."""

@@ -19,7 +19,7 @@ class LogConfig:
 
     `durability`: with "flush" the high watermark advances when fdatasync has put the records on disk; with "os" it
     advances with the append.
-    `roll_min_ms`: the age that a segment must have, by the broker's clock, before its age can be a reason to roll it.
+    `roll_min_ms`: a segment that is younger than this, by the broker's clock, is not rolled because of `segment_ms`.
     `max_segments`: a log with this many segments rolls the active one only if its file, its relative offsets or its
     indexes would become too large.
     `unsaved_bytes`: after a clean stop, the next start has to scan at most this many bytes of the active segment.

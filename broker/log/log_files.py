@@ -369,8 +369,8 @@ class LogFiles:
     def put_back(self, task: FlushTask) -> None:
         """End the flush `task`, which has synced nothing; the next flush does its work.
 
-        This is for a flush that the journal has not made durable, if the log's own files cannot be synced now: another
-        sync of them (`begin_settling`) is under way or has lacked disk space, or the log has failed.
+        This is for a flush that the journal has not made durable, if the log's own files cannot be synced now: either
+        the log has failed, or another sync of its files (`begin_settling`) is under way or lacked disk space.
         """
         if self._flushing is task:
             self._put_back(task)
@@ -425,11 +425,12 @@ class LogFiles:
     # --- the journal -------------------------------------------------------------------------------------------------
 
     def begin_settling(self) -> FlushTask | None:
-        """Begin to sync the files with bytes that only the journal has made durable; return the task, or None.
+        """Begin to sync the files whose last bytes are durable only in the journal; return the task, or None.
 
         Appends and journaled flushes continue in the meantime. No other sync of the log's files may run at the same
-        time, because the system reports a lost write only once. Therefore None is also returned while the log's files
-        are being synced, and after the log has failed. Raises OSError.
+        time, because the system reports a lost write only once. So None is returned while the log's files are being
+        synced. None is also returned if there is nothing to sync, if the next flush writes the bytes again, or if the
+        log has failed or is closed. Raises OSError.
         """
         if self.closed or self.failure is not None or self.settling is not None or self.writes_again:
             return None
@@ -506,7 +507,7 @@ class LogFiles:
     # --- removed segments, and the end -------------------------------------------------------------------------------
 
     def close_file(self, segment: LogSegment) -> None:
-        """Close a segment's file and drop its indexes. If a flush is under way, the file is closed after it."""
+        """Close a segment's file and drop its indexes. If a sync is under way, the file is closed after it."""
         file = segment.take_file()
         segment.drop_indexes()
         for unsynced in self._needing_syncs():

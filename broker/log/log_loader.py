@@ -19,7 +19,8 @@ torn write, cuts off a torn tail, and rebuilds indexes and producer state. It fo
     (`batch_search.py`), means that the file is damaged, and the partition stays offline. It also stays offline if more
     bytes look like batches than can be checked.
   * After a loss of power, any of the bytes from the recovery point on may be lost, not only the last ones. In that
-    case, everything after the first broken batch is cut off, because none of it was acknowledged.
+    case, everything after the first broken batch is cut off. With durability "flush", none of it was acknowledged
+    with acks=all.
 * The bytes that are cut off are kept (`removed.py`).
 * The log is synced before it is read or appended to. After a crash of the process alone, the page cache may have
   unsynced bytes, which a later loss of power could take back.
@@ -526,7 +527,7 @@ class _Loader:
         return segment.base_offset
 
     def _drop_saved(self, segment: LogSegment) -> None:
-        """Remove the index files of a segment in which other batches will replace batches that the files cover.
+        """Remove the index files of a segment, because other batches may replace the batches that they cover.
 
         The removal is synced before the log is used, so that a later start does not trust the outdated files.
         """
@@ -815,8 +816,8 @@ class _Loader:
         """Put a scanned segment on disk: write again what may not have been synced, and sync the file. Raises OSError.
 
         After a failed sync, the page cache may have bytes that the disk has refused, and a sync alone does not write
-        them. The bytes are written again at every `durability`, because what is synced here counts as on disk at the
-        next start.
+        them. The bytes are written again whatever the `durability`, because what is synced here counts as on disk at
+        the next start.
         """
         file = self._disk.open(segment.path())
         try:

@@ -9,8 +9,8 @@ failure states:
   transaction decisions are worse than none.
 * A log whose write or sync has failed accepts no more writes until a restart has checked the disk
   (`PartitionLog.failure`). Records that are on disk can still be read. Other partitions are not affected.
-* `failed`: no log of the directory is appended to any more, and nothing is acknowledged. This happens if the metadata
-  log fails, if the directory accepts no writes, or if it has been removed or replaced.
+* `failed`: all logs of the directory refuse appends, and nothing is acknowledged any more. This happens if the
+  metadata log fails, if the directory accepts no writes, or if it has been removed or replaced.
 
 Background work that fails (checkpoints, unlinks, retention, compaction) is tried again, and changes none of these
 states. The only exception is a log that compaction finds damaged: it accepts no more writes.
@@ -336,7 +336,7 @@ class LogManager:
             self._unread_points = self._unreadable(RECOVERY_POINTS, error)
 
     def _read_start_offsets(self) -> dict[TopicPartition, int] | None:
-        """Return the log start offsets, or None if they have never been written. Raises OSError.
+        """Return the log start offsets, or None if their checkpoint is missing or damaged. Raises OSError.
 
         Raises DataDirectoryError if the disk cannot read them (EIO), because no other file has them.
         """
@@ -401,7 +401,7 @@ class LogManager:
         """Load the log of one partition; if that fails, make the partition read-only or take it offline.
 
         `clean`: whether the last stop closed the log cleanly. `start_known`: whether the checkpoint of log start
-        offsets could be read. Raises OSError if no file descriptor is left.
+        offsets exists and is intact. Raises OSError if no file descriptor is left.
         """
         known = self._recovery_points.get(key)
         recovery_point = max(known, self._left_journal.end_offset(partition_directory(*key)))
@@ -677,8 +677,9 @@ class LogManager:
         """Delete partitions, including offline ones. The deletion is on disk when this returns.
 
         The logs are closed first, in slices. Then a thread renames the directories and syncs their parent once. The
-        files are removed in the background. Raises KAFKA_STORAGE_ERROR if a directory cannot be renamed: the caller
-        must then call this method again for the same partitions.
+        files are removed in the background. Raises KAFKA_STORAGE_ERROR if a directory cannot be renamed, or if the
+        journal cannot invalidate its records of the partitions: the caller must then call this method again for the
+        same partitions.
         """
         doomed = await run_in_slices(self._discard(partitions))
         if not doomed:
@@ -785,8 +786,8 @@ class LogManager:
         """When the broker starts, prepare to finish the deletions that a stop or a crash has interrupted.
 
         `keys` are the deleted partitions with recovery points, `paths` their renamed directories. `start` begins to
-        remove the directories in the background. If a full disk has no space for the checkpoint now, it is written when
-        files have been removed.
+        remove the directories in the background. If the disk has no space for the checkpoint of the recovery points
+        now, the checkpoint is written after files have been removed.
         """
         self._recovery_points.drop(keys)
         if self._recovery_points.may_store(keys):
@@ -959,7 +960,7 @@ class LogManager:
             self._written_cleaner_offsets = points
 
     def _write_new_cleaner_offsets(self) -> None:
-        """Write the cleaner offsets, unless another write already covered all changes before this job began."""
+        """Write the cleaner offsets, unless another write has already stored all changes."""
         if self._cleaner_offsets is not self._written_cleaner_offsets:
             self._write_cleaner_offsets()
 

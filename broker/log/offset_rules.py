@@ -21,7 +21,7 @@ from .kafka_segments import KafkaSegments
 
 
 class OffsetRules:
-    """The rules for one log. `following` always is the base offset of the next segment; None for the last segment.
+    """The rules for one log. `following` is always the base offset of the next segment; None for the last segment.
 
     `start_offset`: the log start offset. `cleaned_to`: the offset up to which the log is compacted according to the
     checkpoint; None if it is not known. A crash may have interrupted a later compaction before the checkpoint was
@@ -63,9 +63,9 @@ class OffsetRules:
     def fits(self, end_offset: int, base_offset: int, next_offset: int, following: int | None) -> bool:
         """Whether a batch with the offsets `base_offset` to `next_offset` - 1 belongs to the segment that contains it.
 
-        `end_offset`: the end of the previous batch. If the batch begins there, before the next segment's base offset,
-        it has the right offset. So it belongs to its segment even if it extends past that base offset. Then both
-        segments have records with the same offsets, so they do not join (`joins`).
+        `end_offset`: the end of the previous batch. A batch that begins there, before the next segment's base offset,
+        has the right offset. So it belongs to its segment even if it extends past that base offset. In that case, the
+        two segments have records with the same offsets, and do not join (`joins`).
         """
         if following is None or next_offset <= following:
             return True

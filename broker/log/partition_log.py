@@ -201,7 +201,7 @@ class PartitionLog:
     def take_over(self, leader_epoch: int) -> None:
         """Make `leader_epoch` the current one, and refuse appends of older leader epochs from now on.
 
-        The epoch begins at the log end offset. It is not written to disk before it has a batch.
+        The epoch begins at the log end offset. If it gets no batch, it is forgotten at the next start.
 
         Raises KafkaError FENCED_LEADER_EPOCH if a newer leader epoch has taken over already.
         """
@@ -316,7 +316,7 @@ class PartitionLog:
 
         Raises KafkaError CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
         UNSUPPORTED_COMPRESSION_TYPE, NOT_LEADER_OR_FOLLOWER, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
-        INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
+        INVALID_TXN_STATE, TRANSACTION_ABORTABLE, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
         """
         files, offsets = self.files, self.offsets
         if files.failure is not None:

@@ -132,17 +132,17 @@ class ProducerStateEntry:
     def check_data(self, header: BatchHeader, *, sequenced: bool, transaction_version: int, where: str) -> None:
         """Raise KafkaError unless the producer may append this data batch next.
 
-        The codes are INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER and INVALID_TXN_STATE. `sequenced` is False
-        for batches that a coordinator writes on behalf of a producer, because they have no sequence. `where` names the
-        partition in errors.
+        The codes are INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTION_ABORTABLE and INVALID_TXN_STATE.
+        `sequenced` is False for batches that a coordinator writes on behalf of a producer, because they have no
+        sequence. `where` names the partition in errors.
         """
         epoch = header.producer_epoch
         if epoch < self.producer_epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"{where}: producer {self.producer_id} sent epoch {epoch}, but epoch {self.producer_epoch} has already"
-                " written here: a newer instance has fenced this producer, or its transaction was ended; start a new"
-                " producer",
+                f"{where}: producer {self.producer_id} sent epoch {epoch}, but its last epoch here is"
+                f" {self.producer_epoch}: a newer instance has fenced this producer, or its transaction was ended;"
+                " start a new producer",
             )
         if sequenced:
             self._check_sequence(header, transaction_version, where)
@@ -210,7 +210,7 @@ class ProducerStateEntry:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"{where}: the transaction marker of producer {self.producer_id} has coordinator epoch"
-                f" {marker.coordinator_epoch}, but coordinator epoch {self.coordinator_epoch} has already written here",
+                f" {marker.coordinator_epoch}, but the last coordinator epoch here is {self.coordinator_epoch}",
             )
 
     # --- taking up ---------------------------------------------------------------------------------------------------

@@ -311,10 +311,10 @@ class ProducerStateManager:
             self.remove_snapshot(offset)
 
     def remove_replaced_snapshots(self, bases: Sequence[int], later: int) -> None:
-        """Remove the snapshot files of segments that compaction has joined into one. `bases` are their base offsets,
-        and `later` is the base offset of the segment after them.
+        """Remove the snapshot files of segments that compaction has joined into one, except that of the first segment.
 
-        If there is no snapshot at `later`, keep all files, because one of them may be the newest. The next start then
+        `bases` are the base offsets of these segments, and `later` is the base offset of the segment after them. If
+        there is no snapshot at `later`, keep all files, because one of them may be the newest. The next start then
         removes them.
         """
         if self._fs.exists(self.snapshot_path(later)):

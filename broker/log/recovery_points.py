@@ -1,4 +1,4 @@
-"""Keeps the recovery points of a directory's partitions, and knows which partitions their checkpoint may contain.
+"""Keep the recovery points of a directory's partitions, and track which partitions their checkpoint may contain.
 
 The recovery point of a partition is the offset up to which it is on disk. A deleted partition must not be in the
 checkpoint when another one with its name is created: the new partition would look damaged after a crash. So this module
@@ -31,7 +31,7 @@ class RecoveryPoints:
         self._being_written: dict[TopicPartition, int] = {}
 
     def read(self) -> None:
-        """Read the checkpoint. If OSError is raised, there are no recovery points."""
+        """Read the checkpoint. If OSError is raised, `current` stays empty."""
         self.current = self._checkpoints.read(RECOVERY_POINTS) or {}
         self._stored = self.current
 
@@ -54,7 +54,7 @@ class RecoveryPoints:
     def may_store(self, keys: Collection[TopicPartition]) -> bool:
         """Whether the checkpoint may contain one of these partitions, now or when a write under way has ended.
 
-        Call `drop` first: a write that has not begun stores `current`.
+        Call `drop` first, because a write that begins later stores `current`.
         """
         # In this order: when a write ends, its content first becomes `_stored`, and then is no longer being written.
         being_written = self._being_written
@@ -83,7 +83,7 @@ class RecoveryPoints:
                 self._being_written = {}
 
     def write_changes(self) -> None:
-        """Write the checkpoint, unless another write already covered all changes before this call began.
+        """Write the checkpoint, unless another write has already stored all changes.
 
         So the deletions of many topics at the same time need only a few writes. Raises OSError.
         """

@@ -2,8 +2,9 @@
 
 This module decides the names in this folder, and how long its content is kept:
 
-* `removed/<time>-torn/<partition>/` has the bytes that recovery cut off by itself. They were never acknowledged. At
-  most about `MAX_TORN_BYTES` of one cut are kept. The broker removes them at its first start after `TORN_RETENTION_MS`.
+* `removed/<time>-torn/<partition>/` has the bytes that recovery cut off by itself. With durability "flush", they were
+  never acknowledged with acks=all. At most about `MAX_TORN_BYTES` of one cut are kept. The broker removes them at its
+  first start after `TORN_RETENTION_MS`.
 * `removed/<time>-repair/<partition>/` has the bytes that `oncelog log repair` cut off. They may have been acknowledged,
   so the broker never removes them. An operator has to.
 
@@ -32,7 +33,7 @@ _PIECE: Final = 1 << 20
 
 
 def keep_directory(partition_path: str, now_ms: int, why: str) -> str:
-    """Return the path of a directory, which does not exist yet, for the bytes that are cut off a partition now.
+    """Return the path of the directory for the bytes that are cut off a partition now. `keep` creates the directory.
 
     `why` is `TORN` or `REPAIR`.
     """

@@ -41,11 +41,11 @@ class SavedState:
         self._saved_bytes = saved_bytes
 
     def save(self, *, sync: bool = False, replaces: int | None = None) -> list[str]:
-        """Write the active segment's indexes, the leader epochs and the producer state to files, without syncing them.
+        """Write the active segment's indexes, the leader epochs and the producer state to files.
 
         If the log has a flusher, a thread writes the snapshot of the producer state, syncs its content if `sync` is
-        set, and then removes the snapshot at offset `replaces`. Return the paths of the files that are already written.
-        Raises OSError.
+        set, and then removes the snapshot at offset `replaces`. The other files are not synced. Return the paths of the
+        index files, and of the snapshot if it is already written. Raises OSError.
         """
         self._leader_epochs.write()
         active, producers = self._segments.active, self._producers

@@ -67,10 +67,10 @@ class SegmentIndexes(NamedTuple):
 class LogSegment:
     """One segment of a log. It holds offsets from its `base_offset` up to the next segment's base offset.
 
-    `index_bytes`: an upper bound for the size of each index. `cache` counts the indexes that are loaded from files; the
-    segment drops them when the cache asks. While the segment is active or being scanned, it keeps its indexes, because
-    they exist only in memory. `jitter_share`: the part of segment.jitter.ms by which the segment is rolled early, from
-    0 to 1; -1 until a random value is drawn.
+    `index_bytes`: while the segment is active, an upper bound for the size of each index. `cache` counts the indexes
+    that are loaded from files; the segment drops them when the cache asks. While the segment is active or being
+    scanned, it keeps its indexes, because they exist only in memory. `jitter_share`: the part of segment.jitter.ms by
+    which the segment is rolled early, from 0 to 1; -1 until a random value is drawn.
     """
 
     __slots__ = (
@@ -351,9 +351,10 @@ class LogSegment:
         """Put an empty `.checksums` file on disk if the segment has none, before its index files are rebuilt.
 
         Only segments of Apache Kafka have indexes without a `.checksums` file. If a crash leaves incomplete index
-        files, they must not look like Kafka's: with a missing transaction index, readers would see aborted records. May
-        be called from any thread. The files may belong to another log by then. In that case, an empty `.checksums` file
-        only makes that log rebuild its indexes.
+        files, they must not look like Kafka's: with a missing transaction index, readers would see aborted records.
+
+        May be called from any thread. If this log is deleted meanwhile, its file names may already belong to another
+        log. This does no harm: an empty `.checksums` file only makes the other log rebuild its indexes.
         """
         path = self.path(CHECKSUMS)
         if self._fs.exists(path):
@@ -520,7 +521,10 @@ class LogSegment:
     def append(
         self, batches: Buffer, size: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
     ) -> None:
-        """Write one batch at the end of the file. If OSError is raised, only bytes beyond `size` may have changed."""
+        """Write `batches` at the end of the file. If OSError is raised, only bytes after the old end may have changed.
+
+        `size`: of the batches, in bytes. `last_offset` and `max_timestamp`: the largest of all these batches.
+        """
         position = self.size
         (self._file or self.file).write_at((batches,), position)
         self.size = position + size

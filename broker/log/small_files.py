@@ -33,8 +33,8 @@ def write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool = False)
     """Replace the file at `path` atomically: a reader sees the old or the new content, even if the process is killed.
 
     With `sync`, the content and the new name are on disk when this returns. Without `sync`, a power failure may leave a
-    mixture of old and new bytes, so the content must contain its own checksum. If OSError is raised, the old file
-    remains.
+    mixture of old and new bytes, so the content must contain its own checksum. If OSError is raised, the file has
+    the old or the new content.
     """
     replace_file(fs, path, content, sync=sync)
     if sync:
@@ -106,8 +106,8 @@ def read_derived(fs: FileSystem, path: str) -> bytes | None:
 def read_readable(file: File, size: int, position: int, unreadable: list[range] | None = None) -> bytes:
     """Return `size` bytes from `position` on, or fewer if the file ends earlier.
 
-    Zeros take the place of bytes that the disk cannot read (EIO). They are logged, and added to `unreadable`. Raises
-    OSError.
+    Zeros take the place of blocks that the disk cannot read (EIO). These blocks are logged, and added to `unreadable`.
+    Raises OSError for all other errors.
     """
     try:
         return file.read_at(size, position)
