@@ -55,7 +55,7 @@ class DelegationTokenManager:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Load the tokens from the metadata, and begin to remove expired tokens. The metadata must be loaded before.
+        """Load the tokens from the metadata, and begin to remove expired tokens. The metadata must already be loaded.
 
         The time between two searches is `delegation.token.expiry.check.interval.ms`.
         """

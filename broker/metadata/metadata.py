@@ -49,8 +49,8 @@ class Topic:
 class Metadata(Protocol):
     """The cluster's topics with their settings, credentials, access rules, quotas, feature levels, and producer ids.
 
-    A change that is refused raises KafkaError immediately. A change that cannot be stored fails its future
-    (KAFKA_STORAGE_ERROR). A change is completed even if its caller is cancelled.
+    A change that is refused raises KafkaError immediately. A change that cannot be stored raises KAFKA_STORAGE_ERROR
+    immediately, or fails its future with this error. A change is completed even if its caller is cancelled.
     """
 
     @property

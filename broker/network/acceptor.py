@@ -131,10 +131,10 @@ class Acceptor:
     def _begin(
         self, work: Coroutine[Any, Any, None], peer: socket.socket, counted: str | None, made: list[Connection]
     ) -> None:
-        """Start `work`, which makes a connection of the accepted socket `peer`, and adds its protocol object to `made`.
+        """Start `work`, which makes a connection from the socket `peer`, and adds its protocol object to `made`.
 
         Once the connection is registered with the listener, the listener closes it. If `work` ends earlier, `peer` is
-        closed here, and no longer counts towards the limits of the host `counted` (None: it was not counted).
+        closed here, and is no longer counted in the limits. `counted`: the host for which it was counted, or None.
         """
 
         def ended(task: asyncio.Task[None]) -> None:  # also runs if `work` is cancelled before it begins

@@ -71,7 +71,7 @@ class ConnectionOwner(Protocol):
     newcomers: Newcomers
 
     def opened(self, connection: Connection, sock: socket.socket | None) -> None:
-        """Register the new connection, or refuse it by calling its `abort`."""
+        """Register the new connection. If a limit is reached, call its `abort` or `refuse`."""
 
     def principal_of(self, connection: Any) -> Principal | None:
         """Return the principal that a client's TLS certificate proves, or None if no mapping rule matches."""
@@ -198,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
             self._leave()
 
     def _leave(self) -> None:
-        """Release what the connection has used, because no request of it is being executed any longer."""
+        """Release what the connection has used, because none of its requests is being executed any longer."""
         self.login = None  # it refers to this object, whose memory would be kept until the next garbage collection
         self._listener.memory.leave(self)
         self._listener.lost(self)
@@ -586,10 +586,11 @@ class Connection(asyncio.BufferedProtocol):
             self._adjust_reading()
 
     def give_back(self) -> None:
-        """Shrink the buffer to the bytes it holds, when memory for requests is short.
+        """Shrink an empty buffer to its initial size, because memory for requests is short.
 
         The buffer keeps its size while a running request still uses a frame in it. A connection that is itself waiting
-        for memory also gives back the reserved memory that it does not need now.
+        for memory shrinks its buffer to the bytes that it holds, and gives back the reserved memory that it does not
+        need now.
         """
         if self._processing:
             return

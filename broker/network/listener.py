@@ -197,7 +197,7 @@ class Listener:
         return Login(self._logins, connection, asyncio.get_running_loop().time)
 
     def opened(self, connection: Connection, sock: socket.socket | None) -> None:
-        """Register a new connection, or refuse it because a limit is reached (`SharedLimits.opened`).
+        """Register a new connection, and close it if a limit is reached (`SharedLimits.opened`) or the listener stops.
 
         A TLS connection has been counted before its handshake.
         """

@@ -136,7 +136,7 @@ class ReceiveBuffer:
         self._replace(wanted)
 
     def received(self, count: int) -> bool:
-        """Record that the last `writable` memory got `count` bytes; return whether the buffer was empty before."""
+        """Record that `writable` memory has received `count` bytes; return whether the buffer was empty before."""
         first = self._start == self._end
         self._end += count
         return first
