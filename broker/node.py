@@ -1,9 +1,9 @@
 """Create the parts of the broker, connect them, and start and stop them in order.
 
 Start: data directory (recovery) → metadata → partitions → replay of the coordinators' logs → unfinished deletions of
-topics → listener → ready. Stop, in this order: refuse new connections and requests, answer the running requests within
-`shutdown.timeout.ms`, stop the coordinators, flush the logs, and write the marker of a clean shutdown. This module
-handles no requests.
+topics → listener → ready. Stop, in this order: refuse new connections and requests, stop the coordinators, wait at most
+`shutdown.timeout.ms` until the running requests are answered, flush the logs, and write the marker of a clean shutdown.
+This module handles no requests.
 
 If the data directory fails as a whole, the broker continues to answer until it is stopped. It still reads data that is
 on disk, and returns errors for everything that it would have to write. `failure` and `wait_failed` report the failure
@@ -463,19 +463,20 @@ class BrokerNode:
             await change
 
     def _load_handlers(self) -> None:
-        """Import one handler at a time while the event loop is idle, so that first requests do not wait for imports."""
+        """Import one handler, and schedule the next import. Without this, the first requests would wait for imports."""
         if self._running and self.dispatcher.load_one():
             self._warm_up = asyncio.get_running_loop().call_later(0.005, self._load_handlers)
 
     @property
     def is_open(self) -> bool:
-        """Whether a call has begun to start the broker and no call has begun to stop it."""
+        """Whether `start` has been called, and `stop` has not. Also false after a start that failed."""
         return self._running
 
     async def stop(self) -> None:
         """Stop the broker's parts in order.
 
-        Afterwards, all acknowledged data is on disk. If the stop was clean, all other written data is also on disk.
+        Afterwards, all written data is on disk, except in a log that has failed: there, only the data of earlier
+        flushes is certain to be on disk.
         """
         if not self._running:
             if self._temporary is not None:

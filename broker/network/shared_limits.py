@@ -28,7 +28,7 @@ class ReachedLimit:
 
 
 class SharedLimits:
-    """The number of open connections, in total and per network of clients, and their shared memory and turns."""
+    """The number of open connections, in total and for each network, and the memory and turns that they share."""
 
     def __init__(self, config: BrokerConfig, quotas: ClientQuotas) -> None:
         self.quotas = quotas
@@ -45,9 +45,9 @@ class SharedLimits:
     def opened(self, host: str) -> ReachedLimit | None:
         """Count a new connection from the client address `host`. Return the limit that it exceeds, or None.
 
-        The limits are `max.connections`, `max.connections.per.ip`, and the number of file descriptors that remain after
-        those reserved for data files. An IPv6 address is counted as its network (`network_of`). Even a connection above
-        a limit counts until it is closed.
+        The limits are `max.connections`, `max.connections.per.ip`, and the number of connections for which there are
+        file descriptors (`descriptors.connections`). An IPv6 address is counted as its network (`network_of`). Even a
+        connection above a limit counts until it is closed.
         """
         network = network_of(host)
         self._count += 1
@@ -63,12 +63,15 @@ class SharedLimits:
         return None
 
     def rates(self, listener: str) -> list[ConnectionRate]:
-        """Return the rates that limit a listener's new connections: the broker's and its own. Most have no limit."""
+        """Return the rates that limit a listener's new connections: the broker's rate and the listener's own rate.
+
+        A rate without a setting has the largest possible quota.
+        """
         own = self._config.of_listener(listener).own.get("max.connection.creation.rate", INT32_MAX)
         return [self._rate, self._new_rate(own)]
 
     def changed(self) -> None:
-        """Apply the new limits of the configuration."""
+        """Apply a new limit on connections per second. The other limits are read from the configuration at each use."""
         self._rate.quota = self._config.max_connection_creation_rate
 
     def _new_rate(self, quota: int) -> ConnectionRate:

@@ -1,9 +1,9 @@
 """Limit how many TLS records are decrypted in one round of the event loop, after the handshake of a connection.
 
 The TLS protocol of uvloop decrypts all records that one read returns. A record without data may cost the broker as much
-as a small request: 64 KB can hold 2,400 changes of a key (KeyUpdate, RFC 8446, section 4.6.3). The kind of a record is
-encrypted, so records of every kind are counted, by their headers. Records above the limit are held until their turn
-comes (`turns.RecordTurns`). Meanwhile the connection is not read.
+as a small request: 64 KB can hold 2,400 KeyUpdate messages (RFC 8446, section 4.6.3), which change a key. The kind of a
+record is encrypted, so records of every kind are counted, by their headers. Records above the limit are held until
+their turn comes (`turns.RecordTurns`). Meanwhile the connection is not read.
 """
 
 from __future__ import annotations
@@ -54,10 +54,9 @@ class RecordCount:
         self._rest = 0
 
     def within(self, piece: memoryview, most: int) -> tuple[int, int]:
-        """Return (records, bytes): the first `bytes` bytes of `piece` contain the beginnings of `records` records.
+        """Count the records that begin in `piece`, up to `most`. Return their number and the number of bytes consumed.
 
-        `records` is at most `most`. The caller must put the bytes after the first `bytes` at the start of the next
-        piece.
+        The next piece must begin with the bytes of this piece that were not consumed.
         """
         size, header = len(piece), self._header
         position, records = self._rest, 0
@@ -84,8 +83,8 @@ class RecordCount:
 class RecordLimit(asyncio.BufferedProtocol):
     """Stands between a transport and its TLS protocol, and limits the records that pass in one round of the event loop.
 
-    While records are held, this class pauses the transport. The TLS protocol pauses and resumes the same transport. So
-    before held records are passed on, reading is resumed, unless the TLS protocol has paused it.
+    While records are held, this class pauses the transport. The TLS protocol also pauses and resumes the transport. So
+    this class resumes reading before it passes on held records, unless the TLS protocol had paused the transport.
 
     Nothing is passed on while the peer is not reading: the TLS library answers some records by itself, for example each
     attempt to renegotiate in TLS 1.2, and its answers would pile up.

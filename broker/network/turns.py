@@ -67,10 +67,10 @@ class Turns:
         self._counted_until = 0.0
 
     def begin(self, connection_id: int, left: int, since: float, now: float) -> int:
-        """Begin a turn at event loop time `now`; return the work it may do. With 0 or less, the connection must wait.
+        """Begin a turn at event loop time `now`, and return how much work it may do.
 
-        `left` is the unused work of the previous turn, which began at `since`; it is negative if that turn did too
-        much.
+        If that is 0 or less, the connection must wait. `left` is the unused work of the previous turn, which began at
+        `since`; it is negative if that turn did too much.
         """
         if self._last != connection_id:
             self._last, self._contended_until = connection_id, now + CONTENTION_S

@@ -1,8 +1,8 @@
 """Write lines to a file descriptor or a file in a separate thread, so that callers never wait and never fail.
 
 Lines wait in a queue whose size in bytes is limited. If the queue is full or the descriptor refuses a line, the line is
-lost, and the loss is counted. The count is written as soon as the descriptor accepts lines again. Queued lines are also
-lost if the process is killed; `flush` waits for them at an orderly end.
+lost, and the loss is counted. The count is written when no line has arrived for `QUIET_S` seconds, or by `flush`.
+Queued lines are also lost if the process is killed; `flush` waits for them at an orderly end.
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ class LineWriter:
         return written.wait(timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Wait for queued lines as `flush` does, and close the descriptor; later lines are lost."""
+        """Wait for queued lines as `flush` does, then let the thread close the descriptor; later lines are lost.
+
+        The wait for the thread also takes at most `timeout_s` seconds.
+        """
         with self._lock:
             if self._closed:
                 return

@@ -2,8 +2,8 @@
 
 Lines are events with fields, never sentences that contain values. Frequently executed code does not log. Logging never
 raises an exception into its caller and never waits for the reader of stderr (`line_writer.py`). Lines of an event that
-repeats faster than `logging.max.lines.per.second` are counted instead of written, and a line longer than `MAX_LINE` is
-shortened.
+repeats faster than `logging.max.lines.per.second` are counted instead of written. A line longer than `MAX_LINE` is
+reduced to its event, level and timestamp.
 
 A program that has configured structlog itself keeps its configuration. Otherwise the broker's configuration applies to
 the whole process, because modules below the broker log through `structlog.get_logger`.
@@ -38,7 +38,7 @@ EventDict = MutableMapping[str, Any]
 class Budget:
     """The number of lines that may be written now.
 
-    The number grows by a rate per second, up to the number of lines for `BURST_S` seconds.
+    The number grows at the rate that `take` gets, up to the lines that the rate allows in `BURST_S` seconds.
     """
 
     __slots__ = ("_left", "_since")

@@ -393,7 +393,7 @@ class ReplicaManager:
         """Whether a marker can be appended without waiting: the log is open, and further files may be opened.
 
         After `until_ready` (`has_waited`), one more file may always be opened: otherwise, other writers could delay the
-        marker without end. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the partition does not exist.
+        marker indefinitely. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the partition does not exist.
         """
         return (has_waited or self._log_manager.crowding.end is None) and self.partition(*key).is_open
 
@@ -418,7 +418,7 @@ class ReplicaManager:
         turn_ends = _MARKERS_AT_ONCE if marker.has_waited else 0
         for number, key in enumerate(marker.partitions):
             # After the wait, a slice of markers is appended even if the descriptors become crowded again: otherwise,
-            # other writers could delay the markers without end.
+            # other writers could delay the markers indefinitely.
             if crowding.end is not None and number >= turn_ends:
                 yield from waited(self._marker_turns.wait(_MARKER * (len(marker.partitions) - number)))
                 turn_ends = number + _MARKERS_AT_ONCE

@@ -194,7 +194,7 @@ class ClientQuotas:
     def admit(
         self, api_key: int, user: str, client_id: str | None, request_bytes: int, mute: Callable[[float], None]
     ) -> Usage | None:
-        """Begin to measure a request. Return None if no quota limits the request.
+        """Begin to measure a request. Return None if no quota applies to its API.
 
         A Produce is charged at once. `mute` is called if the client has to wait.
         """

@@ -1,4 +1,4 @@
-"""Measure rates in the way of Kafka's quotas. Times are in seconds of a monotonic clock."""
+"""Measure rates as Kafka's quotas do. Times are in seconds of a monotonic clock."""
 
 from __future__ import annotations
 

@@ -152,9 +152,10 @@ class Login:
         return f"{api_name(api_key)} arrived {when}"
 
     def choose(self, mechanism: str, version: int) -> bool:
-        """Begin a login with a mechanism, in a SaslHandshake of this version; return whether the mechanism is enabled.
+        """Begin a login with a mechanism, in a SaslHandshake of this version; return whether the mechanism is allowed.
 
-        Raises KafkaError ILLEGAL_SASL_STATE if the client has already logged in and may not log in again now.
+        It must be enabled and, in a repeated login, the same as in the first login. Raises KafkaError
+        ILLEGAL_SASL_STATE if the client has already logged in and may not log in again now.
         """
         if self._succeeded_at is not None:
             if version == 0:

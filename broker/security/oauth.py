@@ -116,7 +116,10 @@ class OAuthExchange:
             raise LoginRefused("", f"the token is not valid: {error}") from error
         name = claims[rules.name_claim]
         if not isinstance(name, str) or not name or identity not in ("", name):
-            raise LoginRefused("", f"the claim {rules.name_claim} differs from the user name that the client sent")
+            raise LoginRefused(
+                "",
+                f"the claim {rules.name_claim} is not a name, or differs from the user name that the client sent",
+            )
         lifetime_ms = int(claims["exp"]) * 1000 - int(self._now_s() * 1000)
         if lifetime_ms <= 0:  # the token was accepted because clocks may differ; the session must not end at once
             lifetime_ms += rules.skew_s * 1000

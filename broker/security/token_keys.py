@@ -132,7 +132,7 @@ class TokenKeys:
 
 
 def fetch_url(url: str) -> bytes:
-    """Read a file: or http(s): address within `FETCH_S`. Blocks. Raises KeysError."""
+    """Read a file: address, or an http(s): address within the limits of `FETCH_S`. Blocks. Raises KeysError."""
     try:
         if urlsplit(url).scheme == "file":
             with Path(url2pathname(urlsplit(url).path)).open("rb") as file:
@@ -162,7 +162,10 @@ def _fetch_http(url: str) -> bytes:
 
 
 def parse_keys(content: bytes) -> Mapping[str | None, PyJWK]:
-    """Return the public keys of a set by their ids. Keys of other types or uses are skipped. Raises KeysError."""
+    """Return the public keys for signatures in a key set, by their ids. Raises KeysError.
+
+    Secret keys, keys for other uses and keys of unknown types are skipped.
+    """
     from jwt import PyJWK
     from jwt.exceptions import PyJWTError
 

@@ -5,8 +5,8 @@ synced, and handles errors.
 
 When the event loop needs a descriptor and every open file would have to be synced before it is closed, the loop opens a
 descriptor beyond the pool's capacity. The pool is then crowded: a request that writes to many files waits between two
-writes until the flush threads have synced enough files. The threads begin to sync files before that, when few files are
-left that can be closed at once.
+writes until the flush threads have synced enough files. To avoid this, the threads begin to sync files when only a few
+files are left that can be closed without a sync.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Define the ports, that is, the interfaces to the nondeterministic parts of the system: files, time, ids and threads.
 
 The network has no port. The module also contains the real implementations, except for `Threads` (`threads.py`). No
-other part of the broker calls `os`, `time`, `uuid` or `threading` for these purposes. Tests can therefore replace them
-with a file system that loses power, a clock that stands still, ids that repeat, and threads that a seed schedules.
-Ports make no decisions: they have no retries, no paths and no policy.
+other part of the broker calls `os`, `time`, `uuid` or `threading` for these purposes, except to write log lines, to
+read the files that settings name, and to verify OAUTHBEARER tokens. Tests can therefore replace the ports with a file
+system that loses power, a clock that stands still, ids that repeat, and threads that a seed schedules. Ports make no
+decisions: they have no retries, no paths and no policy.
 
 Rules for a `FileSystem`:
 
