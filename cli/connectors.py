@@ -128,7 +128,7 @@ def create(file: Path, state: str | None, wait: bool, timeout: float, url: str, 
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--unset", multiple=True, metavar="KEY", help="Remove this setting. May be repeated.")
 @click.option(
-    "--file", type=_FILE, help="Replace all settings by those of a file. Creates the connector if it does not exist."
+    "--file", type=_FILE, help="Replace all settings with those of a file. Creates the connector if it does not exist."
 )
 @worker_options
 def update(

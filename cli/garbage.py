@@ -63,7 +63,10 @@ class Garbage:
             self._soon(self._look_through_all)
 
     def _are_too_many(self) -> bool:
-        """Return whether a full collection is due. `_counted` and `_blocks` are the numbers at the last count."""
+        """Return whether a full collection is due.
+
+        `_counted` and `_blocks` are the numbers of frozen objects and of memory blocks at the last count.
+        """
         limit, blocks = self._limit(), sys.getallocatedblocks()
         if blocks - self._blocks <= limit - self._counted:
             return False

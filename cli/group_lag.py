@@ -18,9 +18,10 @@ AT_ONCE: Final = 16
 
 
 class PartitionLag(NamedTuple):
-    """A group's committed offset in a partition, the partition's end offset, and the difference of the two.
+    """A group's committed offset in a partition, the partition's end offset, and the lag.
 
-    `end` and `lag` are None if the topic does not exist any more, or the partition is damaged or has no leader.
+    The lag is the difference of the two offsets, or 0 if the committed offset is beyond the end. `end` and `lag` are
+    None if the topic does not exist any more, or the partition is damaged or has no leader.
     """
 
     committed: int

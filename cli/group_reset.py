@@ -52,9 +52,10 @@ class Move(NamedTuple):
 async def selected_partitions(
     admin: Admin, committed: Mapping[TopicPartition, int], topics: Sequence[TopicSelection]
 ) -> list[TopicPartition]:
-    """Return the partitions that `topics` select. Without `topics`, return all partitions with a committed offset.
+    """Return the partitions that `topics` select. Without `topics`, return those with a committed offset.
 
-    Raise ClickException if a partition does not exist, and KafkaError if a topic does not exist.
+    In the latter case, partitions of deleted topics are left out. Raise ClickException if a selected partition does not
+    exist, and KafkaError if a selected topic does not exist.
     """
     if not topics:
         existing = set(await admin.list_topics(internal=True))

@@ -38,7 +38,7 @@ class Number(click.IntRange):
 
 
 class Seconds(click.FloatRange):
-    """The type of an option for a time in seconds, from `at_least` to `MAX_SECONDS`, which excludes inf and nan."""
+    """The type of an option for a time in seconds from `at_least` to `MAX_SECONDS`. Refuses inf and nan."""
 
     def __init__(self, at_least: float = 0) -> None:
         super().__init__(at_least)

@@ -209,11 +209,11 @@ def _lines_are(count: int, which: str = "") -> str:
 
 
 def _cause(failures: dict[int, KafkaError]) -> str:
-    """Return why a transaction has failed. If the line that was refused first in time is known, the text names it.
+    """Return why a transaction has failed. The text names the line that was refused first, if that line is known.
 
-    `failures` maps the numbers of lines, in ascending order, to their failures. The first failure in time makes other
-    lines fail. Some of them have an AbortableError with its code and message. Others have errors of their own, for
-    example because a batch that is too large is not split any more.
+    `failures` maps the numbers of lines, in ascending order, to their failures. The earliest failure makes other lines
+    fail. Some of those lines get an AbortableError with the code and message of the earliest failure. Others have
+    errors of their own, for example because a batch that is too large is not split any more.
     """
     from ..client.errors import AbortableError
 

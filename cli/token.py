@@ -104,7 +104,7 @@ def create(owner: str | None, renewers: tuple[str, ...], lifetime: int | None, a
 def list_tokens(owners: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
     """List the delegation tokens that concern the user who is logged in, or that ACLs let this user see.
 
-    --owner selects the tokens of which a user is owner, requester or renewer. Secrets are never shown.
+    --owner selects the tokens that a user owns, has requested or may renew. Secrets are never shown.
     """
 
     async def work() -> list[DelegationToken]:

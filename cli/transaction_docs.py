@@ -80,7 +80,7 @@ def producer_states() -> str:
 
 
 def requests() -> str:
-    """Return the table of the effect of each request in each state."""
+    """Return the table that shows what each request does in each state."""
     rows = []
     for name, request, version, retry in _REQUESTS:
         cells = []

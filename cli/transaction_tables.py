@@ -118,7 +118,8 @@ def without_transaction(where: TopicPartition, start_offset: int, producers: Ite
 async def why_not_by_hand(admin: Admin, where: TopicPartition, producer: ProducerDescription) -> str:
     """Return the reason why `oncelog txn abort` refuses to abort a transaction that does not hang.
 
-    The text names the transactional id and the command that aborts its transaction.
+    The text names the transactional id that has the producer id, and the command that aborts its transaction. If no
+    transactional id has this producer id any more, the text says that the transaction has ended.
     """
     owners = await admin.list_transactions(producer_ids=[producer.producer_id])
     if not owners:
