@@ -13,8 +13,9 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+_-]*://")
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return the host and port of an address. Raises ValueError with a message such as "is not host:port: …", in front
-    of which the caller puts the address.
+    """Return the host and port of an address. Raises ValueError with a message such as "is not host:port: …".
+
+    The caller puts the address in front of this message.
     """
     if not _is_address(text):
         raise ValueError(f"is not host:port: {_hint(text)}")

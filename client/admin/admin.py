@@ -186,8 +186,8 @@ class Admin:
     async def create_partitions(
         self, totals: Mapping[str, int], *, validate_only: bool = False, raise_errors: bool = True
     ) -> dict[str, KafkaError | None]:
-        """Add partitions to topics. `totals` maps each topic to its new number of partitions. A key may then belong to
-        another partition than before.
+        """Add partitions to topics. `totals` maps each topic to its new number of partitions. Afterwards, a key may
+        belong to a different partition.
 
         With `validate_only` no partition is added. A request whose response was lost is sent again; a topic that has
         the wanted total then counts as done. Raises the first failure, or with `raise_errors=False` returns every
@@ -319,8 +319,8 @@ class Admin:
         return _raised(outcomes) if raise_errors else outcomes
 
     async def group_claims(self, group_id: str) -> list[GroupClaim]:
-        """Return the claims of a group. For an input partition, a claim names the only producer that may commit the
-        group's offsets.
+        """Return the claims of a group. Each claim names an input partition, and the only producer that may commit the
+        group's offsets of this partition.
 
         Claims are a part of group-aware transactions, which Apache Kafka does not have. Raises UnsupportedVersionError
         if the broker does not have them.
@@ -347,7 +347,10 @@ class Admin:
         return _raised(outcomes) if raise_errors else outcomes
 
     async def list_acls(self, chosen: AclFilter | None = None) -> list[Acl]:
-        """Return the access rules that the filter selects, by default all. Raises the errors of `create_acls`."""
+        """Return the access rules that the filter selects, by default all.
+
+        Raises KafkaError SECURITY_DISABLED if the broker has no access control.
+        """
         return await access.list_acls(self._calls, chosen or AclFilter())
 
     async def delete_acls(self, filters: Iterable[AclFilter]) -> list[Acl]:
@@ -365,7 +368,10 @@ class Admin:
         await access.set_password(self._calls, name_of(user, "user"), password, mechanism, iterations)
 
     async def delete_password(self, user: str, *, mechanism: str = "SCRAM-SHA-512") -> None:
-        """Remove a user's password for a SCRAM mechanism. Raises KafkaError RESOURCE_NOT_FOUND if there is none."""
+        """Remove a user's password for a SCRAM mechanism.
+
+        Raises ValueError for an unknown mechanism, and KafkaError RESOURCE_NOT_FOUND if there is no such password.
+        """
         await access.delete_password(self._calls, name_of(user, "user"), mechanism)
 
     async def scram_users(self, names: Iterable[str] | None = None) -> list[ScramUser]:
@@ -380,7 +386,8 @@ class Admin:
         `Quota` describes the form of an owner. The keys of `values` are `producer_byte_rate` and `consumer_byte_rate`
         (bytes per second), `request_percentage` (of the broker's time), `controller_mutation_rate` (created and deleted
         partitions per second), and, for an ip, `connection_creation_rate` (connections per second). Other quotas of the
-        owner stay the same. Raises KafkaError INVALID_REQUEST for other keys and for invalid values.
+        owner stay the same. Raises ValueError for an owner of an unknown type, and KafkaError INVALID_REQUEST for
+        other keys and for invalid values.
         """
         await quotas.set_quotas(self._calls, owner, values)
 
@@ -406,7 +413,8 @@ class Admin:
         - DELEGATION_TOKEN_REQUEST_NOT_ALLOWED if the client has not logged in, or has logged in with a token,
         - DELEGATION_TOKEN_AUTH_DISABLED if delegation tokens are not enabled at the broker,
         - DELEGATION_TOKEN_AUTHORIZATION_FAILED if the client may not create tokens for this owner,
-        - POLICY_VIOLATION if there are too many tokens.
+        - POLICY_VIOLATION if there are too many tokens,
+        - UNSUPPORTED_VERSION if an owner is given, and the broker is older than Apache Kafka 3.3.
 
         If the response is lost, the request is sent again. A second, unused token may then remain until it expires.
         """
@@ -439,7 +447,7 @@ class Admin:
     async def describe_delegation_tokens(self, owners: Iterable[str] | None = None) -> list[DelegationToken]:
         """Return the delegation tokens that the client may see, with their secrets, sorted by creation.
 
-        The client may see the tokens of which it is owner, requester or renewer, and those that ACLs let it see. With
+        The client may see the tokens that it owns, has requested or may renew, and those that ACLs let it see. With
         `owners`, a token is returned only if one of these principals is its owner, requester or renewer. Raises
         ValueError for a principal that is not of the form "User:bob", and KafkaError
         DELEGATION_TOKEN_REQUEST_NOT_ALLOWED and DELEGATION_TOKEN_AUTH_DISABLED.

@@ -48,7 +48,7 @@ def partition_totals(totals: Mapping[str, int]) -> dict[str, int]:
 
 
 def offsets_to_delete_before(offsets: ByPartition[int]) -> dict[TopicPartition, int]:
-    """Return, by partition, the checked offset before which the records are to be deleted."""
+    """Check and return, for each partition, the offset below which its records are to be deleted."""
     return _numbers(offsets, "before", "offset", ALL_RECORDS)
 
 
