@@ -79,10 +79,10 @@ class Consumer(Generic[K, V]):
             async for record in consumer:
                 print(record.value)
 
-    Settings are those of `ConsumerConfig`, by dotted name in `config` or as keywords. `topics`, or a `pattern` that
-    must match the whole topic name, subscribes the consumer when it starts. Raises ConfigError for invalid settings,
-    and IllegalStateError for a listener without the methods of RebalanceListener. With enable.auto.commit the end of
-    the block commits the offsets, unless an exception ends the block.
+    Settings are those of `ConsumerConfig`, by dotted name in `config` or as keywords. When the consumer starts, it
+    subscribes to `topics`, or to the topics whose whole name matches `pattern`. Raises ConfigError for invalid
+    settings, and IllegalStateError for a listener without the methods of RebalanceListener. With enable.auto.commit the
+    end of the block commits the offsets, unless an exception ends the block.
 
     In `Consumer[K, V]`, K and V are the types of keys and values. They follow from `key_deserializer` and
     `value_deserializer`; without these, keys and values are bytes. A key or value that is null is returned as None. At
@@ -302,9 +302,10 @@ class Consumer(Generic[K, V]):
         """Return the next records, at most `max_records` (default: max.poll.records), or [] after the timeout.
 
         The records of each partition are in order. With a timeout of 0, the call does not wait for records. Raises
-        ValueError for a timeout that is negative, infinite or NaN. Also raises NoOffsetForPartitionError,
-        OffsetOutOfRangeError, RecordCorruptError, DeserializationError, FencedInstanceError, AuthorizationError, and
-        the exceptions of a rebalance listener.
+        ValueError for a timeout that is negative, infinite or NaN. Raises IllegalStateError if `max_records` is below
+        1, if there is nothing to read, or if another task is polling. Also raises NoOffsetForPartitionError,
+        OffsetOutOfRangeError, RecordCorruptError, DeserializationError, FencedInstanceError, InvalidTopicError,
+        AuthorizationError, and the exceptions of a rebalance listener.
         """
         return self._read_list(current_caller(), timeout_ms, max_records)
 
@@ -430,8 +431,8 @@ class Consumer(Generic[K, V]):
                 return {}
 
     def _make_ready(self, record: ConsumerRecord) -> None:
-        """Start a task that deserializes the record, for which a deserializer must wait for a service such as a schema
-        registry. The end of the task wakes the poll.
+        """Start a task that deserializes the record, because a deserializer must first wait for a service such as a
+        schema registry. The end of the task wakes the poll.
 
         If a task for the same record has already failed, raise its failure. If it is still running, do nothing.
         """
@@ -500,9 +501,10 @@ class Consumer(Generic[K, V]):
         self._look_again()
 
     def consumed_offset(self, partition: tuple[str, int]) -> OffsetAndMetadata:
-        """Return the position after the last returned record of a partition, for a commit.
+        """Return the position in a partition, for a commit: the offset after the last returned record. Before the first
+        record, it is the offset at which the consumer starts.
 
-        Raises IllegalStateError if no record of the partition has been returned yet.
+        Raises IllegalStateError if the partition is not assigned, or if its position is not known yet.
         """
         self._check_open()
         state = self._subscription.state(partition)
@@ -513,7 +515,7 @@ class Consumer(Generic[K, V]):
         return OffsetAndMetadata(state.position, "", state.leader_epoch, state.topic_id)
 
     def is_recreated(self, topic: str, topic_id: bytes) -> bool:
-        """Return whether it is known that the topic with this id was deleted, and that another topic has its name now.
+        """Return whether the consumer knows that the topic with this id was deleted and created again.
 
         An offset of the deleted topic must not be committed: it would skip records of the new topic.
         """
@@ -655,7 +657,7 @@ class Consumer(Generic[K, V]):
 
         After the membership has ended, this method returns the same values, and the broker refuses the offsets. The
         generation is -1 before the consumer has joined the group, and for partitions from `assign`. The broker does not
-        check the membership for such a commit.
+        check the membership of a commit with generation -1.
         """
         return self._with_group("group_metadata()").group_metadata()
 

@@ -141,8 +141,8 @@ class ConsumerCoordinator:
 
     @property
     def watched_topics(self) -> Collection[str]:
-        """The topics of all members if this member is the group's leader, which watches them for changes; otherwise
-        empty.
+        """The topics that this member watches for changes: if it is the group's leader, the topics of all members,
+        otherwise none.
         """
         return self._watched or ()
 
@@ -342,7 +342,9 @@ class ConsumerCoordinator:
             subscription.assign(one for one in subscription.assigned if one not in partitions)
 
     async def _call(self, method: Callable[[set[TopicPartition]], object], partitions: set[TopicPartition]) -> None:
-        """Call a method of the listener. Within a rebalance, mark it for `refuse_in_listener`, which then raises."""
+        """Call a method of the listener. If a step of a rebalance makes this call, let `refuse_in_listener` raise until
+        the method has returned.
+        """
         if asyncio.current_task() not in self._steps:
             return await settle(method, method(partitions))
         call = _ListenerCall(self)

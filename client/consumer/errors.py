@@ -98,7 +98,7 @@ class DeserializationError(KafkaError):
         super().__init__(
             ErrorCode.INVALID_RECORD,
             f"the {part} of {partition} at offset {offset} {reason}; correct the deserializer, or seek() to offset "
-            f"{offset + 1} to skip the record, which is this error's `record`",
+            f"{offset + 1} to skip the record (this error's `record`)",
         )
         self.record = record
         self.part = part

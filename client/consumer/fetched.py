@@ -37,9 +37,9 @@ class FetchedPartition:
     more.
 
     `aborted` is [(producer_id, first_offset)] under read_committed, else None. After each call `next_offset` is the
-    position after the returned and skipped records. If `take` raises RecordCorruptError, `next_offset` is the position
-    before the batch that cannot be read. `limits` bound the contents of a batch. If `deserialize` fails for a record,
-    the records before it are returned, and the next `take` raises the error.
+    position after the returned and skipped records. If `take` raises RecordCorruptError, the batch cannot be read from
+    `next_offset` on. `limits` bound the contents of a batch. If `deserialize` fails for a record, the records before it
+    are returned, and the next `take` raises the error.
     """
 
     __slots__ = (

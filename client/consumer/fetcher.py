@@ -391,8 +391,8 @@ class Fetcher:
             self._fail(error_for(code, f"{partition} cannot be fetched: {code.text}"))
 
     def _out_of_range(self, state: PartitionState, why: str) -> None:
-        """Continue at the offset that auto.offset.reset selects, but only after the buffered records have been
-        taken.
+        """Continue at the offset that auto.offset.reset selects, but only after the buffered records have been taken.
+        With auto.offset.reset=none, let the next poll raise OffsetOutOfRangeError instead.
         """
         if state.position is not None and state.fetch_offset != state.position:
             self._block(state)  # fetched again after the backoff

@@ -54,8 +54,8 @@ class Positions:
         """The last failure that was logged as a warning, and the loop time of the warning."""
 
     def find(self) -> None:
-        """Start a look-up for every partition without a position. Raise the error of a look-up that a retry cannot
-        correct.
+        """Start a look-up for every partition without a position. If a look-up has failed with an error that a retry
+        cannot correct, raise this error.
         """
         while self._ended:
             done = self._ended.pop(0)
