@@ -64,7 +64,7 @@ class ProcessorOptions:
             raise ConfigError(
                 "transactional_id",
                 "is missing: give each worker its own id, which stays the same across restarts; or set "
-                "consumer_group_aware_transaction=False, with which each input partition has a producer and an id",
+                "consumer_group_aware_transaction=False: then each input partition has a producer and an id",
                 "consumer_group_aware_transaction",
             )
         self._check_topics()

@@ -75,9 +75,9 @@ class OwnedProducer:
         return self.clean
 
     async def abort(self, error: BaseException | None = None) -> None:
-        """Abort the open transaction because `error` ends the worker. If the abort fails, `clean` stays false.
+        """Abort the open transaction after a failure. If the abort fails, `clean` stays false.
 
-        After a cancellation, the abort waits for the broker for cancel.grace.ms at most.
+        If `error` is a cancellation, the abort waits for the broker for cancel.grace.ms at most.
         """
         if self._producer is None:
             return  # it was closed meanwhile, which aborts as well

@@ -60,10 +60,10 @@ class WorkerProcesses:
     """Runs workers in processes: `await WorkerProcesses("jobs:make_processor", workers=4).run()`
 
     `factory` names a callable as module:callable. Each process calls it with the worker's number, from 0 to workers -
-    1, and with `arguments` as keywords, which must be picklable. The factory returns a Processor, which the process
-    runs; its transactional_id must contain the number. `run` returns after `stop()`, SIGTERM or SIGINT, when all
-    workers have finished their transactions. Workers that take longer than `stop_timeout_s` are killed, and their
-    transactions time out. All workers together are restarted at most `restarts` times within `restart_window_s`.
+    1, and with `arguments` as keyword arguments. Their values must be picklable. The factory returns a Processor, which
+    the process runs; its transactional_id must contain the number. `run` returns after `stop()`, SIGTERM or SIGINT,
+    when all workers have finished their transactions. Workers that take longer than `stop_timeout_s` are killed, and
+    their transactions time out. All workers together are restarted at most `restarts` times within `restart_window_s`.
     """
 
     def __init__(

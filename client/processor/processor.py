@@ -66,7 +66,7 @@ class Processor(Generic[K, V, SentK, SentV]):
     batch's records. With a `dead_letter_topic`, records for which the function raises an exception are sent to this
     topic, in the same transaction as their offsets.
 
-    In `Processor[K, V, K2, V2]`, K and V are the types of the input's keys and values, K2 and V2 those of the output's.
+    In `Processor[K, V, K2, V2]`, K and V are the types of the input's keys and values, K2 and V2 those of the output.
     They follow from the deserializers and serializers; without these, keys and values are bytes. A record that cannot
     be deserialized ends `run()` with DeserializationError, or goes to the dead-letter topic as it was read. Output that
     cannot be serialized raises SerializationError in the function.

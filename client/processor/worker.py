@@ -133,7 +133,7 @@ class Worker(RebalanceListener):
             # Another run() starts from the committed offsets: gathered records and open transactions may be incomplete.
             self._go_back()
             if isinstance(error, asyncio.CancelledError) and not is_cancelling():
-                raise RuntimeError("a step of the processor was cancelled, although its run() was not") from error
+                raise RuntimeError("a step of the processor was cancelled, although run() was not") from error
             raise
 
     def _go_back(self) -> None:

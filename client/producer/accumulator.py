@@ -1,4 +1,4 @@
-"""`RecordAccumulator`, named as in Kafka: collects records in batches, which wait there to be sent.
+"""`RecordAccumulator`, named as in Kafka: collects records in batches, and queues the batches until they are sent.
 
 It owns the partitions' queues and the memory of all batches together (buffer.memory). It decides when a batch is ready:
 when it is full, linger.ms has passed, or a caller flushes or waits for memory. Every record goes through `append`,

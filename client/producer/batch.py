@@ -67,7 +67,7 @@ class Outcome:
         return waiter
 
     def replacements(self) -> Iterable[Outcome]:
-        """Return the outcomes that have replaced this one for its records."""
+        """Return the outcomes that replace this one, if its records were moved to other batches."""
         return ()
 
     async def wait(self) -> None:

@@ -61,8 +61,8 @@ class Initialisation:
         self._manager = manager
 
     def plan(self, assignment: GroupAssignment | None, group_id: str | None) -> Plan:
-        """Combine arguments and settings into a plan. Raises ConfigError if the group is missing, or two groups are
-        given.
+        """Combine arguments and settings into a plan. Raises ConfigError if the group is missing, or if two
+        different groups are given. Raises TypeError for an `assignment` that is not a GroupAssignment.
         """
         if assignment is not None and not isinstance(assignment, GroupAssignment):
             raise TypeError(f"{assignment!r} is not a GroupAssignment; pass the result of consumer.group_assignment()")
@@ -123,8 +123,8 @@ class Initialisation:
         if plan.assignment is not None and (plan.group is None or not plan.group.member_id):
             raise ConfigError(
                 SETTING,
-                f"the assignment has no member id, which is needed because {why}: the group coordinator can then only "
-                "fence by member and generation (KIP-447). Call init_transactions(consumer.group_assignment()) with a "
+                f"the assignment has no member id, which is needed because {why}: the group coordinator can then fence "
+                "only by member and generation (KIP-447). Call init_transactions(consumer.group_assignment()) with a "
                 "consumer that subscribes, or use a broker with the feature",
                 "transactional.group.id",
             )
@@ -221,7 +221,7 @@ def _refusals(group: ConsumerGroupMetadata, assignment: GroupAssignment) -> Refu
 
     return {
         ErrorCode.UNSUPPORTED_VERSION: lambda code: _NotOfferedError(
-            code, f"the broker of {what} no longer has the feature {GROUP_AWARE_TRANSACTION}"
+            code, f"the broker ({what}) no longer has the feature {GROUP_AWARE_TRANSACTION}"
         ),
         ErrorCode.ILLEGAL_GENERATION: lambda code: IllegalGenerationError(
             code,

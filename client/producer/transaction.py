@@ -126,8 +126,8 @@ class Transaction(Generic[SentK, SentV]):
             return
         if aborting.cancelled():  # by closing the producer, or by other code
             error.add_note(
-                "and the abort of the transaction was cancelled; the producer's next transaction aborts it first, or"
-                " its timeout ends it"
+                "and the abort of the transaction was cancelled; the producer aborts it before its next transaction, or"
+                " the transaction times out"
             )
             return
         failure = aborting.exception()
