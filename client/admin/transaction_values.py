@@ -1,4 +1,4 @@
-"""Values of the admin client about transactions and producers. Times are in ms since the epoch."""
+"""Arguments and results of the admin client for transactions and producers. Times are in ms since the epoch."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ async def abort(calls: AdminCalls, spec: AbortTransactionSpec) -> None:
                 raise KafkaError(
                     code,
                     f"could not {what}: the partition knows a newer epoch of this producer than {spec.producer_epoch},"
-                    " so that transaction has ended; describe the producers again",
+                    " which means that the transaction has ended; describe the producers again",
                 )
             problem = failure(code, None, f"could not {what}")
             if problem is not None:

@@ -55,7 +55,7 @@ def decode_share(data: bytes) -> set[int]:
 
 
 def divide(holdings: Mapping[str, Holding]) -> dict[str, list[int]]:
-    """Return the suffixes of each member. All suffixes are 0 to size - 1, where size is the largest that a member sent.
+    """Return the suffixes of each member. The suffixes are 0 to size - 1; size is the largest that a member sent.
 
     Shares differ by one at most, not counting suffixes that move. If two members hold a suffix, the member of the later
     generation keeps it; in the same generation neither member keeps it.

@@ -185,8 +185,8 @@ class GroupLeases:
         self._held, self._leaving = set(), set()
         if lost:
             log.warning(
-                "group %s: the pool has lost the transactional ids with the numbers %s (%s). Others may use them, so"
-                " their producers are replaced",
+                "group %s: the pool has lost the transactional ids with the numbers %s (%s). Other processes may use"
+                " them now, so the pool closes its producers with these ids",
                 self._config.group_id,
                 sorted(lost),
                 why,

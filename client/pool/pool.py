@@ -360,7 +360,10 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
         self._take_back(loan)
 
     def _take_back(self, loan: Loan[SentK, SentV]) -> asyncio.Future[None] | None:
-        """End a loan at once. If a transaction is open, return a future that is done when it is aborted, else None."""
+        """End a loan at once. Return None if the producer can be lent again now.
+
+        Otherwise, return a future that is done when an open transaction is aborted, and the producer is kept or closed.
+        """
         if loan.over:
             return None
         loan.end()

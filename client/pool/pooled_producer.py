@@ -1,7 +1,7 @@
 """`PooledProducer`: a producer on loan from a pool, bound to the task that took it, until `close` gives it back.
 
-Use by another task, or use after the producer was given back, raises IllegalStateError. Otherwise a late task could
-write into the transaction of the producer's next user.
+If another task uses the producer, or if it is used after it was given back, IllegalStateError is raised. Otherwise a
+late task could write into the transaction of the producer's next user.
 """
 
 from __future__ import annotations

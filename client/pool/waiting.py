@@ -14,9 +14,11 @@ class TooManyWaitingError(Exception):
 
 
 class WaitingLine:
-    """A queue of tasks. In `await line.wait(choose)` a task waits until it is the first, and its `choose` succeeds.
+    """A queue of tasks. In `await line.wait(choose)` a task waits until it is first in the queue and its `choose`
+    succeeds.
 
-    `choose` returns None if it fails. Call `wake` whenever `choose` may succeed; the first task then calls it again.
+    `choose` returns None if it fails. Call `wake` whenever a `choose` may succeed: the first task then calls its
+    `choose` again.
     """
 
     def __init__(self, max_waiting: int, max_wait_s: float) -> None:
