@@ -14,7 +14,7 @@ class ExponentialBackoff:
     """Computes waits before retries, in seconds.
 
     `backoff(0)` is the wait before the first retry, about `base_ms`. Each further wait is about twice the wait before
-    it, up to about `max_ms`. The jitter is applied last, so a wait can exceed `max_ms` by up to the share JITTER.
+    it, up to about `max_ms`. The jitter is applied last, so a wait can be up to 20 % (JITTER) longer than `max_ms`.
     `uniform` returns random numbers in [0, 1); tests pass their own function.
     """
 

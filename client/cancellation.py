@@ -3,8 +3,8 @@
 `asyncio.timeout` and `TaskGroup` cancel a task once. They do not cancel it again while the client's `__aexit__` awaits.
 So `__aexit__` must bound its own waits; otherwise a broker that does not respond would hold up the caller.
 
-In a program with blocking clients, Ctrl-C cancels no task, but raises KeyboardInterrupt. So this exception bounds
-the same waits.
+In a program with blocking clients, Ctrl-C cancels no task, but raises KeyboardInterrupt. So the waits are bounded after
+this exception, too.
 """
 
 from __future__ import annotations

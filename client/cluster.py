@@ -120,8 +120,9 @@ class Cluster:
     async def start(self, timeout_s: float) -> None:
         """Connect to any broker of bootstrap.servers, and learn the other brokers.
 
-        Raises KafkaTimeoutError, with the last failure, if no broker responds within the timeout. Raises at once an
-        error that a retry cannot correct: NotKafkaError, UnsupportedVersionError, AuthorizationError.
+        Raises KafkaTimeoutError, with the last failure, if no broker responds within the timeout. An error that a retry
+        cannot correct is raised at once: NotKafkaError, TlsError, AuthenticationError, UnsupportedVersionError or
+        AuthorizationError.
         """
         what = f"reach a broker of {', '.join(self.config.bootstrap_servers)}"
         await self.retrying(self.refresh, timeout_s, what, final=(NotKafkaError, TlsError))
@@ -263,7 +264,7 @@ class Cluster:
     async def connection(self, node_id: int, channel: str = "") -> Connection:
         """Return an open connection to a node. If there is none, wait until the backoff has passed, and connect.
 
-        Raises NetworkError or KafkaTimeoutError if the attempt fails, and NetworkError for an unknown node.
+        Raises the errors of `Connection.open` if the attempt fails, and NetworkError for an unknown node.
         """
         opened = self._connections.open_connection(node_id, channel)
         if opened is not None:
@@ -281,8 +282,8 @@ class Cluster:
         return await self.retrying(lambda: self.connection(self.any_node()), timeout_s, "reach a broker")
 
     def any_node(self) -> int:
-        """Return the id of a node, if possible of one with an open connection. The second choice is a node to which the
-        last attempt to connect did not fail, and the third is a node of bootstrap.servers.
+        """Return the id of a node. A node with an open connection comes first, then a node whose last attempt to
+        connect has not failed, then a node of bootstrap.servers.
         """
         known = [*self.metadata.brokers]
         open_now = [node_id for node_id in known if self._connections.open_connection(node_id) is not None]

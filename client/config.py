@@ -63,7 +63,7 @@ def _addresses(value: object) -> tuple[str, ...]:
     addresses = []
     for item in items:
         if not isinstance(item, str):
-            raise ConfigError(name, f"{item!r} must be a string host:port, but is of type {type(item).__name__}")
+            raise ConfigError(name, f"{item!r} must be a host:port string, but is of type {type(item).__name__}")
         address = item.strip()
         if address:
             try:

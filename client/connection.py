@@ -622,14 +622,18 @@ class Connection(asyncio.BufferedProtocol):
         self._looking = look
 
     def _look(self) -> None:
-        """Try again to resolve the futures of `post`, unless requests are delayed for another reason."""
+        """Try again to resolve the futures of `post`. While requests are held back, or the transport's buffer is full,
+        do nothing.
+        """
         self._looking = None
         if not self._choked and self._held is None:
             self._have_left()
 
     def _have_left(self) -> None:
-        """Resolve the futures of `post`, because the transport has passed on all requests. With TLS, first wait until
-        the socket has taken the bytes, which the transport below TLS does not report.
+        """Resolve the futures of `post`, because the transport has passed on all requests.
+
+        With TLS, first wait until the socket has taken the bytes. The transport below TLS does not report this, so look
+        again every LOOK_S.
         """
         if self._posted and self._has_bytes_below_tls():
             self._look_again(self._loop.call_later(LOOK_S, self._look))

@@ -1,8 +1,8 @@
 """The client's sockets: at most one connection per (node, channel), opened on demand and reopened after a loss.
 
 The pool waits between attempts to connect (backoff), and closes idle connections. It deals with addresses, not with
-topics. A channel separates requests that must not wait behind other requests, because responses come in order and a
-JoinGroup may take minutes.
+topics. Responses on a connection come in order, and a JoinGroup may take minutes. So requests that must not wait behind
+others have a channel of their own.
 """
 
 from __future__ import annotations

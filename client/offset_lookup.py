@@ -73,7 +73,7 @@ async def list_offsets_or_errors(
 
     The lookup is repeated only if the leader has moved or cannot be reached, or if the topic is unknown. It is not
     repeated for a partition that has no leader, or that its leader cannot read (KAFKA_STORAGE_ERROR). Raises
-    UnknownTopicError as `list_offsets` does.
+    UnknownTopicError as `list_offsets` does. Raises the error of a whole request if a retry cannot correct it.
     """
     lookup = _Lookup(cluster, wanted, read_committed)
     failed: dict[TopicPartition, KafkaError] = {}

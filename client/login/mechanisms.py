@@ -43,7 +43,8 @@ class Mechanism(Protocol):
     async def authenticate(self, ask: Ask) -> None:
         """Exchange the messages of one login.
 
-        Raises ScramError if the broker does not know the credential, and KafkaError if there is no access token.
+        Raises ScramError if the broker does not know the credential. Raises KafkaError if there is no access token, or
+        if the broker refuses the login.
         """
 
 
@@ -105,7 +106,9 @@ class OAuthBearer:
         self._extensions = "".join(f"{name}={value}\1" for name, value in extensions.items())
 
     async def authenticate(self, ask: Ask) -> None:
-        """Send the token. Raises the errors of the token source."""
+        """Send the token. Raises the errors of the token source, and AuthenticationError if the broker refuses the
+        token.
+        """
         token = await self._tokens.token()
         refused = await ask(f"n,,\1auth=Bearer {token}\1{self._extensions}\1".encode())
         if refused:
