@@ -102,7 +102,11 @@ def count_setting(value: object, name: str, *, at_least: int = 1, at_most: int =
 
 
 def partition_of(value: object) -> TopicPartition:
-    """Return a (topic, partition) pair as a TopicPartition. Raises TypeError for another value."""
+    """Return a (topic, partition) pair as a TopicPartition.
+
+    Raises TypeError for another value, InvalidTopicError for a name that no broker accepts, and ValueError for a number
+    that no partition can have.
+    """
     match value:
         case (str(topic), int(partition)) if not isinstance(partition, bool):
             return TopicPartition(topic_of(topic), whole_number(partition, "partition", MAX_INT32))
@@ -110,14 +114,18 @@ def partition_of(value: object) -> TopicPartition:
 
 
 def partitions_of(partitions: Iterable[object]) -> frozenset[TopicPartition]:
-    """Return (topic, partition) pairs as a set of TopicPartitions."""
+    """Return (topic, partition) pairs as a set of TopicPartitions. Raises the errors of `partition_of`."""
     if isinstance(partitions, str):
         raise TypeError(f"{partitions!r} is a string: give (topic, partition) pairs")
     return frozenset(partition_of(one) for one in partitions)
 
 
 def positions_of(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return positions to commit, by partition. A plain int becomes an offset without metadata."""
+    """Return positions to commit, by partition. A plain int becomes an offset without metadata.
+
+    Raises the errors of `partition_of`. Also raises TypeError for a wrong type, IllegalStateError for an offset out of
+    range, and ValueError for a leader epoch out of range.
+    """
     if not isinstance(offsets, Mapping):
         raise TypeError(
             f"offsets must be a mapping from (topic, partition) to the next offset to read, not {offsets!r}"

@@ -32,7 +32,11 @@ log = logging.getLogger(__name__)
 
 
 class Transactions:
-    """The transactions of a producer, one at a time. A call that does not fit the state raises IllegalStateError."""
+    """The transactions of a producer, one at a time.
+
+    A call that does not fit the state raises IllegalStateError or, after a failure, the error of the transaction or of
+    the producer.
+    """
 
     def __init__(
         self,

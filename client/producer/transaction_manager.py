@@ -13,9 +13,9 @@ The cluster's finalized feature transaction.version chooses one of two protocols
 
 With the transaction extension (`extension`, only with version 2), EndTxn names the written partitions. All partitions
 that were written, or registered beforehand, stay registered. They are called the session. The producer does not rely on
-the broker to keep the session, because the Produce request itself adds a partition that is not in the session. So
-EndTxn names only acknowledged partitions. While the outcome of a batch is unknown, EndTxn names no partition, and the
-coordinator writes markers to every partition that it knows.
+the broker to keep the session, because a Produce request adds its partition if the session lacks it. EndTxn names a
+partition only if its records or offsets were acknowledged. While the outcome of a batch or of offsets is unknown,
+EndTxn names no partition, and the coordinator writes markers to every partition that it knows.
 """
 
 from __future__ import annotations

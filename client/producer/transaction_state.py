@@ -1,6 +1,7 @@
 """The states of a transactional producer, and the table of allowed transitions between them.
 
-A producer is in one state at a time. Every change goes through `TransactionManager.become`, which checks the table.
+A producer is in one state at a time. `TransactionManager.become` makes the changes and checks the table. Only
+`TransactionManager.crashed` does not use it, because a producer may become unusable in any state.
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ class DataclassSerde(Generic[T]):
     """Objects of a dataclass as JSON: `DataclassSerde(Order)`.
 
     The type of a field may be str, int, float, bool, None, datetime, date, time, Decimal, UUID, an enum, a Literal, a
-    dataclass or Any; a list, tuple or set of such types, or a dict from strings to such types; and `X | None` with any
-    of these. The constructor raises TypeError for other types. When a value of a wrong type is read, TypeError or
-    ValueError names the field. Unknown fields are ignored, so that fields can be added.
+    dataclass or Any; a list, set, frozenset or `tuple[X, ...]` of such types, or a dict from strings to such types; and
+    `X | None` with any of these. The constructor raises TypeError for other types. When a value of a wrong type is
+    read, TypeError or ValueError names the field. Unknown fields are ignored, so that fields can be added.
     """
 
     def __init__(self, kind: type[T]) -> None:

@@ -89,7 +89,7 @@ def name_of_serde(serde: object) -> str:
 
 
 def checked(method: str) -> Callable[[object], object]:
-    """Return the parser of a setting: it returns a (de)serializer unchanged, and raises ValueError for another value.
+    """Return the parser of a setting: it returns None or a (de)serializer unchanged, and raises ValueError otherwise.
 
     `method` is `serialize` or `deserialize`.
     """
@@ -101,7 +101,7 @@ def checked(method: str) -> Callable[[object], object]:
         if value is None or callable(getattr(value, method, None)) or callable(value):
             return value
         if isinstance(value, str):
-            raise ValueError(f"is a string: give {wanted}, for example StringSerde() of oncelog")
+            raise ValueError(f"is a string: give {wanted}, for example oncelog's StringSerde()")
         raise ValueError(f"is not {wanted}")
 
     return parse

@@ -47,8 +47,8 @@ class StringSerde:
 class JsonSerde:
     """JSON values: dicts, lists, strings, numbers, bools. Uses orjson if it is installed.
 
-    `default` is called with each object that JSON cannot represent, and returns a value in its place. NaN and infinite
-    numbers, which JSON does not have, are refused.
+    `default` is called with each object that JSON cannot represent, and returns a value in its place. `serialize`
+    raises ValueError for NaN and infinite numbers, which JSON does not have.
     """
 
     def __init__(self, default: Callable[[Any], Any] | None = None) -> None:
