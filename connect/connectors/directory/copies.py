@@ -1,4 +1,4 @@
-"""Find out by names and content whether a file may be a copy of another one, made by a rotation or by gzip."""
+"""Finds out by names and content whether a file may be a copy of another one, made by a rotation or by gzip."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECOND_NS: Final = 1_000_000_000
 
 
 class Match(Enum):
-    """The result of comparing a file with another file, of which it may be a copy."""
+    """The result of comparing a file with a file that may be its original."""
 
     DIFFERENT = "different"
     BEGINNING = "beginning"
@@ -42,7 +42,7 @@ def is_copy_name(copy: str, original: str, *, was_read: bool) -> bool:
 
 
 def compare(copy: LineFile, original: LineFile) -> Match | None:
-    """Compare a file with the beginning of another, of which it may be a copy.
+    """Compare a file with the beginning of a file that may be its original.
 
     Returns None if the copy is longer than the original, but the original has changed during the comparison. Raises
     FileNotReadyError.

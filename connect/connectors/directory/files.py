@@ -2,9 +2,9 @@
 
 An `Entry` holds the known state of a file: its source partition {"directory", "fingerprint", "number"} and its offset
 {"file", "device", "inode", "position", "line", "crc", "content_crc"}. The fingerprint is a hash of the first line. The
-number distinguishes files with the same first line. A new file gets the highest number plus one. Some lower numbers may
-have no offset, because a user can reset the offset of any file, and a file can be deleted before it is read. So the
-numbers are taken from the list of all committed source partitions.
+number distinguishes files with the same first line. A new file gets the highest number plus one. The numbers in use may
+have gaps, because a user can reset the offset of any file, and a file can be deleted before it is read. So they are
+taken from the list of all committed source partitions.
 
 The length and CRC of the last line that was read show whether a file still has this line at this position. A file in
 the directory is compared with the known entries:
@@ -306,7 +306,7 @@ class Files:
     def unreadable(self, file: File, reason: str) -> None:
         """Record that an open file cannot be read now. It is examined again after the next listing.
 
-        A warning is logged, unless the previous read of the file has failed, too.
+        A warning is logged, unless the previous read of the file failed as well.
         """
         self._examine_again(file)
         if not file.unreadable:
@@ -438,7 +438,7 @@ class Files:
     def _claim(
         self, file: File, fingerprint: str, method: Callable[[File, LineFile, list[Entry]], Entry | None]
     ) -> bool:
-        """Assign the entry that `method` returns to a file. Return False if another method must be tried."""
+        """Assign to a file the entry that `method` returns. Return False if another method must be tried."""
         opened = self._look(file)
         if opened is None:
             return True
@@ -545,8 +545,8 @@ class Files:
         """Return whether a file must wait because it may be a copy of the entry's file, which exists.
 
         A gz file with the whole content of the original is certainly a copy. Once lines of the original have been read,
-        a file that has the beginning of its content may be a copy, too. If the original is not truncated or deleted
-        within `_ROTATION_S`, the file is treated as a new file.
+        a file whose content is the beginning of the original may also be a copy. If the original is not truncated or
+        deleted within `_ROTATION_S`, such a file is treated as a new file.
 
         Also returns True if the original cannot be read, or has changed since the directory was listed. The next
         listing shows whether it was truncated, deleted or renamed.
@@ -568,10 +568,10 @@ class Files:
         return known.certain or _waits(file)
 
     def _compared(self, owner: File, entry: Entry, copy: LineFile) -> Match | None:
-        """Compare a file with the entry's file.
+        """Compare a file that may be a copy with the entry's file.
 
         Returns None if the entry's file cannot be read now, or no longer has the entry's last line. Also returns None
-        if the other file was longer, but the entry's file has changed during the comparison.
+        if the possible copy was longer, but the entry's file has changed during the comparison.
         """
         original = self._look(owner)
         if original is None:

@@ -156,7 +156,7 @@ class DirectorySourceTask(SourceTask):
 
 
 def _renew(queue: deque[File], ready: list[File]) -> None:
-    """Replace a queue's files with those that are ready. Files that are in the queue already stay in front."""
+    """Replace a queue's files with the ready files. Ready files that were in the queue before stay in front."""
     files = dict.fromkeys(ready)
     waiting = [file for file in queue if file in files]
     queue.clear()

@@ -41,7 +41,7 @@ class HttpSourceConnector(SourceConnector):
     async def alter_offsets(
         self, config: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """Raise ConnectError if an offset has another kind of pagination; otherwise return True."""
+        """Raise ConnectError if an offset does not belong to the pagination of the settings; otherwise return True."""
         values = SETTINGS.parse(config)
         for partition, offset in offsets:
             if offset is None:

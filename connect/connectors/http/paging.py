@@ -38,7 +38,7 @@ class Paging(Protocol):
 
 
 def paging(settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> Paging:
-    """Return the pagination, starting at `offset`. Raises ConnectError if the offset has another kind of pagination."""
+    """Return the pagination, starting at `offset`. Raises ConnectError if the offset does not belong to it."""
     kinds: dict[str, type[Pages | CountedRecords | RecordCursor]] = {
         NONE: Pages, LINK: LinkedPages, CURSOR: CursorPages, PAGE: NumberedPages, OFFSET: CountedRecords,
     }  # fmt: skip
@@ -53,7 +53,10 @@ def paging(settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> Pag
 
 
 class Pages:
-    """A single page that grows at its end. The offset is {"records": number of records read}."""
+    """A single page that grows at its end. The offset is {"records": number of records read}.
+
+    Subclasses read several pages.
+    """
 
     def __init__(self, settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> None:
         self._settings = settings

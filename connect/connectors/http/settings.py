@@ -38,7 +38,7 @@ SETTINGS = ConfigDef(
     ConfigKey("topic", Type.STRING, REQUIRED, _HIGH, "The topic to write to.", NonEmptyString(), "Records"),
     ConfigKey(
         "headers.file", Type.STRING, None, _MEDIUM,
-        "File with the requests' headers, one line `Name: value` each; read again for each request.", None,
+        "File with the requests' headers, one `Name: value` per line; read again for each request.", None,
         "Request",
     ),
     ConfigKey(

@@ -30,9 +30,10 @@ _UUID: Final = 2950
 
 
 class Pass(NamedTuple):
-    """A pass: one transaction that reads tables in the order of their OIDs, from `table` to `last`, or less far.
+    """A pass: one transaction that reads tables in the order of their OIDs, from `table` to `last`.
 
-    Of `table`, it reads the rows after `key`, all rows if `key` is None, or no rows if `done` is true.
+    An interrupted pass ends earlier. In `table`, a pass reads the rows after `key`, all rows if `key` is None, or no
+    rows if `done` is true.
     """
 
     table: int
@@ -131,8 +132,8 @@ class Passes:
     def contain_no_more(self, table: int) -> None:
         """Treat all further changes of a table as changes that its rows do not contain.
 
-        This is right after a TRUNCATE was produced, because readers then remove all rows that the passes have read. It
-        is also right if the table is read again because its key has changed: rows with the earlier key are not read
+        This is correct once a TRUNCATE was produced, because readers then remove all rows that the passes have read. It
+        is also correct if the table is read again because its key has changed: rows with the earlier key are not read
         again.
         """
         self._new.add(table)

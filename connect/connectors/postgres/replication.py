@@ -36,8 +36,8 @@ class NewSlot(NamedTuple):
 class System(NamedTuple):
     """A database cluster: its unique identifier, its timeline, and the position up to which its log is on disk.
 
-    A restored or promoted server begins a new timeline. From the position where it begins, the new timeline replaces
-    the log of the earlier one.
+    A restored or promoted server begins a new timeline. The new timeline replaces the log of the earlier one from the
+    position at which it begins.
     """
 
     identifier: str
@@ -76,7 +76,7 @@ class Replication:
         return System(identifier, int(timeline), lsn_number(lsn))
 
     async def end_of_timeline(self, timeline: int, later: int) -> int:
-        """Return the log position at which a later timeline leaves `timeline`; 0 if the later one does not follow it.
+        """Return the log position at which the history of `later` leaves `timeline`; 0 if `timeline` is not in it.
 
         `later` must not be 1, because the first timeline has no history.
         """

@@ -197,8 +197,9 @@ async def prepare_publication(
 ) -> None:
     """Create the publication, or add missing tables to it.
 
-    Raises ConnectError if the publication does not exist and publication.autocreate.mode forbids its creation. Raises
-    RetriableError if the publication, one of the tables or its schema is changed at the same time.
+    With publication.autocreate.mode=disabled, only check that the publication exists. Raises ConnectError if it does
+    not, or if `tables` is empty in the other mode. Raises RetriableError if the publication, one of the tables or its
+    schema is changed at the same time.
     """
     name = settings["publication.name"]
     exists = await _value(connection, "SELECT 1 FROM pg_publication WHERE pubname = %s", name)
@@ -361,9 +362,9 @@ class Key(NamedTuple):
 async def current_key(connection: psycopg.AsyncConnection[Any], relation: Relation) -> Key:
     """Return the current key of a table (see `Table`); a key without columns if the table is gone.
 
-    If columns of the key were renamed since the server streamed `relation`, return the names that they have in
-    `relation` at the same positions. The positions may have shifted if a column was added or dropped. If a column that
-    is not part of the key then differs in name, too, return the current names of the key's columns.
+    If columns of the key were renamed since the server streamed `relation`, return the names that `relation` has at
+    their positions. The positions may have shifted if a column was added or dropped. In that case, return the key's
+    current names if the name of a column outside the key differs as well.
     """
     row = await (
         await connection.execute(

@@ -2,9 +2,9 @@
 
 The tables come in the order of their OIDs, because a table that is renamed meanwhile keeps its OID.
 
-An interrupted snapshot continues after the last row that it read of a table with a key. A table without a key, or whose
-key has changed meanwhile, is read again from its start. The rows are then newer than the slot, whose stream repeats the
-changes in between. `passes` finds the changes that the rows already contain.
+In a table with a key, an interrupted snapshot continues after the last row that it read. A table that has no key, or
+whose key has changed meanwhile, is read again from its start. The rows are then newer than the slot, whose stream
+repeats the changes in between. `passes` finds the changes that the rows already contain.
 
 ALTER TABLE may rewrite a table whose rows were not read yet. The transaction sees none of the new rows, and the stream
 does not have them either, so the snapshot is interrupted and continues in a new transaction. The new transaction first
@@ -173,10 +173,10 @@ class Snapshot:
         return Relation(table.oid, table.schema, table.name, "d", tuple(columns))
 
     async def _check_unchanged(self, table: Table) -> None:
-        """Raise TableChangedError if the open cursor reads a file other than the one in the transaction's catalog.
+        """Raise TableChangedError if the table was rewritten or replaced after the transaction's snapshot was taken.
 
-        The functions in the query return the table's current state, which cannot change before the transaction ends,
-        because the cursor holds a lock.
+        The query compares pg_class, as of that snapshot, with functions that return the table's current state. This
+        state cannot change before the transaction ends, because the cursor holds a lock.
         """
         cursor = await self._execute(
             sql.SQL(

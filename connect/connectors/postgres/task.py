@@ -242,7 +242,7 @@ class PostgresSourceTask(SourceTask):
             self._reporting = asyncio.create_task(self._report(replication))
 
     async def _check_log(self, replication: Replication) -> None:
-        """Raise ConnectError if the offset is a position of another database cluster, or in a lost part of its log."""
+        """Raise ConnectError if the offset belongs to another database cluster, or to a lost part of the log."""
         system, offset = await replication.system(), self._offset
         self._log_id = {"system": system.identifier, "timeline": system.timeline}
         if offset is None:

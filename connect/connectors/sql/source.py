@@ -38,9 +38,9 @@ class Row:
 class Source:
     """Rows sorted by `order`; `names` are the names of a position's parts in a source offset.
 
-    The order is `unique` if no two rows have the same position. `timestamp` is the first part of the order in the modes
-    with a timestamp; with `null_timestamps`, only rows whose timestamp is null are selected. Rows whose `incrementing`
-    column is null are never selected.
+    The order is `unique` if no two rows have the same position. In the modes with a timestamp, `timestamp` is the first
+    part of the order. With `null_timestamps`, only rows whose timestamp is null are selected, in the order of their
+    `incrementing` column. Rows whose `incrementing` column is null are never selected.
     """
 
     columns: tuple[Any, ...]

@@ -1,7 +1,8 @@
 """`SqlSourceTask`: polls the tables of one task in turn, in a thread, because database drivers block.
 
-The source partition is {"table": name} or {"query": "query"}. The offset is the position of the row in the order that
-the setting mode defines.
+The source partition is {"table": name} or {"query": "query"}. If mode timestamp+incrementing reads rows without a
+timestamp (validate.non.null=false), their partition also has "timestamp": "null". The offset is the position of the row
+in the order that the setting mode defines. In mode bulk, the offset also has the number of the pass.
 """
 
 from __future__ import annotations

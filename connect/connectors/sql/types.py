@@ -94,7 +94,7 @@ class Arrays:
     """Converts the arrays of one column, which all have the same number of dimensions.
 
     Databases do not declare this number. A column starts with one dimension, and gets more dimensions when a value has
-    more. With `fixed`, the number never changes: the elements may be lists themselves, which are not a dimension.
+    more. With `fixed`, the number never changes: elements that are lists do not count as a dimension.
     """
 
     def __init__(self, item: Schema, convert: Callable[[Any], Any], *, fixed: bool, dimensions: int = 1) -> None:
