@@ -1,7 +1,7 @@
 """`Calls`: calls the methods of connectors and tasks, coroutines in the event loop and plain functions in a thread.
 
-Each connector or task has its own thread, so its methods never run at the same time. The thread is a daemon: a method
-that never returns cannot keep the process from ending.
+Each `Calls` has its own thread, so the plain functions that it calls never run at the same time. The thread is a
+daemon: a method that never returns cannot keep the process from ending.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class SourceTask(ABC):
         return None
 
     def commit(self) -> Awaitable[None] | None:
-        """Handle the commit of the offsets of all records that `poll` has returned so far."""
+        """React to a commit of offsets. The offsets of the latest `poll` may still be uncommitted."""
         return None
 
     def commit_record(self, record: SourceRecord, metadata: RecordMetadata | None) -> Awaitable[None] | None:

@@ -48,7 +48,7 @@ class OneOf:
         self.choices = choices
 
     def __call__(self, name: str, value: str | None) -> None:
-        """Raise ConfigValueError for a string that is not one of `choices`."""
+        """Raise ConfigValueError for a string that is not one of `choices`, and for None."""
         if value not in self.choices:
             raise ConfigValueError(name, value, f"String must be one of: {', '.join(self.choices)}")
 

@@ -194,7 +194,8 @@ class DistributedHerder(BaseHerder):
     async def restart_connector(self, name: str) -> None:
         """Restart the connector without its tasks.
 
-        Raises NotFoundError, RequestTargetError, and ConnectError if the connector does not start.
+        Raises NotFoundError, RequestTargetError, RebalanceNeededError, and ConnectError if the connector does not
+        start.
         """
 
         async def restart() -> asyncio.Task[None]:
@@ -209,7 +210,7 @@ class DistributedHerder(BaseHerder):
             raise ConnectError(f"Failed to start connector: {name}")
 
     async def restart_task(self, task: ConnectorTaskId) -> None:
-        """Restart a task. Raises NotFoundError, RequestTargetError."""
+        """Restart a task. Raises NotFoundError, RequestTargetError, RebalanceNeededError."""
 
         async def restart() -> None:
             await self._check_settled()

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 class Put(NamedTuple):
-    """The result of a PUT of a connector's settings."""
+    """The result of a PUT request for a connector's settings."""
 
     created: bool
     info: Json

@@ -45,7 +45,7 @@ class Housekeeping:
     async def rebalanced(self) -> None:
         """As the leader, delete the entries about removed connectors and tasks from the status topic.
 
-        These are the states, and the names of the topics to which a connector wrote.
+        The entries are their states, and the names of the topics to which the connectors wrote.
         """
         if not self._leadership.is_leader:
             return

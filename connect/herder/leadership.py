@@ -59,7 +59,7 @@ class Leadership:
 
     @property
     def claim_lost(self) -> bool:
-        """Whether a write has failed, so that the transactional id must be claimed again before the next write."""
+        """Whether a write or a claim has failed, so that the transactional id must be claimed before the next write."""
         return self._fenced
 
     @property

@@ -73,7 +73,7 @@ class LocalWork:
         return self._start_connector(connector)
 
     async def follow_settings(self, connectors: Iterable[str]) -> None:
-        """Restart these connectors, as far as they are running on this worker. Stop those that were removed."""
+        """Restart those of the connectors that run on this worker. If a connector was removed, only stop it."""
         configured = self._configs.snapshot().connector_configs
         for connector in sorted(set(connectors) & self.started.connectors):
             if connector in configured:
@@ -82,7 +82,7 @@ class LocalWork:
                 await self._stop_connector(connector)
 
     def set_target(self, connector: str) -> None:
-        """Apply a connector's target state to the connector and its tasks, as far as they run on this worker."""
+        """Apply a connector's target state to the connector and to its tasks, if they run on this worker."""
         target = self._configs.snapshot().target_state(connector)
         if target is None:
             return
