@@ -171,7 +171,8 @@ def _entry_points() -> EntryPoints:
 def load_class(name: str) -> type:
     """Import and return the class of a plugin.
 
-    Raises ConnectError, whose message says how plugins are named, if the name is unknown or the import fails.
+    Raises ConnectError if the name is unknown, the import fails or the name does not stand for a class. For an unknown
+    name, the message says how plugins are named.
     """
     location = _locations().get(name)
     if location is None:

@@ -56,9 +56,10 @@ async def validate_connector(
     providers: ConfigProviders,
     creates_topics: bool = True,
 ) -> Json:
-    """Return the response of the validate endpoint, which shows variables of `providers` instead of their values.
+    """Return the response of the validate endpoint. It shows the variables of `providers` instead of their values.
 
-    Raises BadRequestError if there is no usable connector class, and ConfigValueError for a variable without a value.
+    Raises BadRequestError if there is no usable connector class, ConfigValueError for a variable without a value, and
+    ConnectError for a client override with an invalid value.
     """
     cls = connector_class(stored)
     connector: SourceConnector = cls()

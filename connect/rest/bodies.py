@@ -15,10 +15,10 @@ from .negotiation import require_json
 
 
 def read_json(request: Request, *, numbers: Callable[[str], Any] | None = None) -> Any:
-    """Return the body's JSON, or None for an empty body. Raises ConnectError for a body that is not JSON.
+    """Return the body's JSON, or None for an empty body.
 
-    `numbers` converts the text of a number; by default, numbers become int and float.
-    Raises HttpError for a content type other than JSON, and for a body without a content type.
+    `numbers` converts the text of a number; by default, numbers become int and float. Raises HttpError for a content
+    type other than JSON and for a body without a content type, and ConnectError for a body that is not JSON.
     """
     body, content_type = request.body, request.headers.get("content-type")
     if body or content_type is not None:

@@ -62,7 +62,7 @@ Middleware = Callable[[Request, Handler], Awaitable[Response]]
 
 
 class HttpError(Exception):
-    """Raised to end a request with a status code and headers of the response."""
+    """Raised to answer a request with this status code and these headers."""
 
     def __init__(self, status: HTTPStatus, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(f"HTTP {status.value} {status.phrase}")

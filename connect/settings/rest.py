@@ -1,8 +1,8 @@
 """The settings that protect a worker's REST interface: its addresses, TLS, and who may use it.
 
 The TLS settings have the prefix `listeners.https.`, or `admin.listeners.https.` for the addresses in `admin.listeners`.
-If a worker has no setting with the prefix, the settings without a prefix, which also configure the worker's clients,
-apply. Otherwise, only settings with the prefix apply. This is Kafka Connect's rule.
+If a worker has a setting with the prefix, only settings with the prefix apply. Otherwise, the settings without a prefix
+apply. They also configure the worker's clients. This is Kafka Connect's rule.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def is_secret(name: str) -> bool:
 
 
 def _of_clients(settings: Mapping[str, str], tables: Mapping[str, type[ClientConfig]]) -> Iterator[ConfigValueError]:
-    """Check the security settings with each prefix. Yield an error for the first unsupported one of each prefix.
+    """Check the security settings with each prefix. For each prefix, yield an error for the first unsupported setting.
 
     The error shows the value if the clients have the setting and its value is not a secret.
     """

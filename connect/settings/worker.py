@@ -93,8 +93,8 @@ COMMON: Final = ConfigDef(
         Type.STRING,
         "disabled",
         _HIGH,
-        "Exactly-once delivery of source connectors (KIP-618): disabled, preparing or enabled. Before enabled, set "
-        "preparing on all workers of the group.",
+        "Exactly-once delivery of source connectors (KIP-618): disabled, preparing or enabled. Set all workers of "
+        "the group to preparing before you set one to enabled.",
         OneOfIgnoringCase("disabled", "preparing", "enabled"),
     ),
     ConfigKey(
