@@ -75,8 +75,8 @@ class ConfigStore:
     async def put_task_configs(self, connector: str, configs: Sequence[Mapping[str, str | None]]) -> None:
         """Write the settings of all tasks of a connector, then the commit record that puts them into effect.
 
-        Readers ignore a commit record whose task settings are missing, so this order is enough even if the write is
-        not atomic.
+        Readers ignore task settings that no commit record follows, so this order is enough even if the write is not
+        atomic.
         """
         await self.refresh()
         tasks = [records.task_config(ConnectorTaskId(connector, index), each) for index, each in enumerate(configs)]

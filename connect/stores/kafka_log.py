@@ -195,7 +195,11 @@ class KafkaLog:
         return self._latest.places(key)
 
     async def append_fenced(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Append (key, value) pairs in one transaction. Raises KafkaError; call `claim` again after an error."""
+        """Append (key, value) pairs in one transaction. After an error, call `claim` again.
+
+        Raises KafkaError, and ConnectError before `claim`. Without a transactional id, appends the pairs as `append`
+        does.
+        """
         if self._transactional_id is None:
             await self.append(records)
             return
@@ -240,7 +244,10 @@ class KafkaLog:
             await leader.close(0)
 
     async def _follow(self) -> None:
-        """Apply records forever. Errors of the cluster are temporary: they fail only the calls that are waiting now."""
+        """Apply records forever. After an error of the cluster, try again.
+
+        An error of the cluster that is not retriable fails the calls that are waiting now, but no later calls.
+        """
         delay_s = _POLL_MS / 1000
         try:
             while True:

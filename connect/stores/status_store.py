@@ -27,8 +27,8 @@ FLUSH_S: Final = 5.0
 class _Write(NamedTuple):
     """A record to write.
 
-    `safe` is None, or the connector or task and its status: such a write is dropped if a newer generation has reported
-    a status.
+    `safe` is set for a safe write: it contains the connector or task, and its status. A safe write is dropped if
+    another worker of a newer generation has reported a status.
 
     `counted` says whether the write counts towards _QUEUE. Writes of topics in use do not count, because topics are
     reported from callbacks, which cannot wait. Each topic is queued once.

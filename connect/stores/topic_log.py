@@ -21,7 +21,8 @@ Apply = Callable[[LogRecord], None]
 class TopicLog(Protocol):
     """Reads a compacted topic from its beginning, keeps following it, and appends to it.
 
-    `apply` is called for each record from `start` on, for the records of a partition in order. It must not raise.
+    From `start` on, `apply` is called for each record. The records of a partition are applied in order. `apply` must
+    not raise.
     """
 
     async def start(self, apply: Apply) -> None:

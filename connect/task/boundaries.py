@@ -134,7 +134,7 @@ class ConnectorBoundary:
         return End.ABORT if abort else End.COMMIT if commit else None
 
     def at_end(self) -> End | None:
-        """Return None, because a running poll may have requested an end after the batch that it is yet to return.
+        """Return None: a poll may still be running, and a request that it has made applies to its own batch.
 
         The next instance of the task aborts a transaction that this instance leaves open.
         """

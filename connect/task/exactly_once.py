@@ -86,8 +86,8 @@ class ExactlyOnceDelivery:
 
     `prepare` ensures that a topic exists. `committed` is called after each commit. If `keep_records` is set,
     `acknowledged` is called before `committed`, with the records of the transaction. `copies` copies the offsets to the
-    worker's topic, if the connector has its own topic. `places` is the method `places` of the `OffsetStore` of the
-    offsets topic. `tracker` reports the topics that are written to; None if topics are not tracked.
+    worker's topic, if the connector has its own topic. `places` is `OffsetStore.places` for the offsets topic.
+    `tracker` reports the topics that are written to; None if topics are not tracked.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """`Pipeline`: turns a source record into the bytes to produce, or into None if a transform drops the record.
 
-A stage that fails with a RetriableError is retried within errors.retry.timeout. After that, errors.tolerance decides
-whether the record is skipped or the task fails.
+If a stage fails with a RetriableError, the record passes through all stages again, within errors.retry.timeout. After
+this time, or after any other error, errors.tolerance decides whether the record is skipped or the task fails.
 """
 
 from __future__ import annotations

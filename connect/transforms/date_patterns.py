@@ -52,7 +52,7 @@ class DatePattern:
         """Return the point in time that a text represents. Missing parts are taken from 1970-01-01.
 
         Raises ValueError if the text does not match the pattern, if the date or time does not exist, or if the pattern
-        contains a week number.
+        contains one of the letters Y, w, W and F, which can only be formatted.
         """
         week = next((letter for letter in self._letters if letter in _ONLY_WRITTEN), None)
         if week is not None:
@@ -145,7 +145,7 @@ def _month(text: str) -> int:
 
 
 def _hours(values: Mapping[str, str]) -> int:
-    """Return the hours since midnight. The letter H also allows 24. Raises ValueError for a larger number."""
+    """Return the hours since midnight. With the letter H, raises ValueError for a number larger than 24."""
     if "h" in values or "K" in values:
         return int(values.get("h", values.get("K", "0"))) % 12 + 12 * (values.get("a", "AM").upper() == "PM")
     hours = int(values.get("H", "0")) if "H" in values else int(values.get("k", "0")) % 24

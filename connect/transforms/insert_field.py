@@ -40,7 +40,7 @@ class InsertField(PartTransformation):
         )
 
     def configure(self, config: Any) -> None:
-        """Apply the settings. Raises ConfigValueError unless a field is named."""
+        """Apply the settings. Raises ConfigValueError if no field is named, or if static.field has no static.value."""
         super().configure(config)
         names = ("topic.field", "partition.field", "offset.field", "timestamp.field", "static.field")
         if not any(self.settings[name] for name in names):

@@ -1,4 +1,4 @@
-"""`TimestampConverter`: converts points in time between text, numbers since 1970, Date, Time and Timestamp."""
+"""`TimestampConverter`: converts points in time between text, Unix time, Date, Time and Timestamp."""
 
 from __future__ import annotations
 

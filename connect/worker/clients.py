@@ -31,9 +31,9 @@ def client_settings(worker: WorkerConfig, connector: ConnectorConfig, kind: str)
 async def writes_to_workers_cluster(worker: WorkerConfig, connector: ConnectorConfig) -> bool:
     """Return whether a connector's producer writes to the cluster that has the worker's topics.
 
-    Addresses that differ from the worker's bootstrap.servers, such as those of another listener, may belong to the same
-    cluster. In this case, the cluster ids are compared; brokers that report no id are treated as another cluster.
-    Raises KafkaError if the brokers do not respond.
+    If the producer's addresses differ from the worker's bootstrap.servers, the cluster ids are compared, because the
+    addresses may be those of another listener of the same cluster. Brokers that report no id are treated as another
+    cluster. Raises KafkaError if the brokers do not respond.
     """
     if _addresses(client_settings(worker, connector, "producer")) == set(worker[_SERVERS]):
         return True

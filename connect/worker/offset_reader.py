@@ -35,7 +35,10 @@ class StoredOffsets:
         return list(answers)
 
     async def partitions(self) -> list[SourcePartition]:
-        """Return all source partitions that have a committed offset, in any order."""
+        """Return all source partitions that have a committed offset, in any order.
+
+        This includes partitions whose offset was deleted in the connector's own topic.
+        """
         merged: dict[bytes, SourcePartition] = {}
         for store in self._stores:
             for partition, _ in await store.of_connector(self._connector):

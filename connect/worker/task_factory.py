@@ -44,7 +44,7 @@ class TaskFactory:
         self._stores, self._listener = stores, listener
 
     def version(self, connector: Mapping[str, str]) -> str | None:
-        """Return the version of a connector's class.
+        """Return the version of a connector's class, or None if the class is not a source connector.
 
         Raises ConnectError if the class cannot be loaded, or if the settings request another version.
         """

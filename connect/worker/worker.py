@@ -273,7 +273,10 @@ class Worker:
         return list(self._tasks)
 
     async def fence_tasks(self, connector: str, count: int, config: Mapping[str, str]) -> None:
-        """Fence all producers of a connector's first `count` tasks, in parallel. Raises ConnectError (KIP-618)."""
+        """Fence all producers of a connector's first `count` tasks, in parallel (KIP-618).
+
+        Raises ConnectError, KafkaError.
+        """
         await self._fence(connector, range(count), config)
 
     async def _fence(self, connector: str, numbers: Iterable[int], config: Mapping[str, str]) -> None:
