@@ -175,7 +175,11 @@ def _run(options: JobOptions) -> int:
 
 
 def main() -> None:
-    """Run `python -m oncelog.demo`. The exit code is 0 for an exact result, 1 for a failure and 2 for a usage error."""
+    """Run `python -m oncelog.demo`.
+
+    The exit code is 0 for an exact result, 1 for a failure and 2 for a usage error. It is 130 after SIGINT and 143
+    after SIGTERM.
+    """
     try:
         code = demo.main(prog_name="python -m oncelog.demo", standalone_mode=False)
     except click.ClickException as error:

@@ -51,7 +51,7 @@ The transaction of a micro-batch is open only while its rows are written.
 
 @dataclass(slots=True)
 class DelaysOutcome:
-    """The result of comparing what readers see of the job's topics and files with a computation without Spark."""
+    """The comparison of the job's topics and files, as readers see them, with a computation without Spark."""
 
     cleaned: CleanedCheck
     hours: HoursCheck

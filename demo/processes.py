@@ -85,7 +85,7 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """The process id. Raises RuntimeError if the process is not running."""
+        """The process id. Raises RuntimeError before `spawn`, and after `kill9`, `terminate` or `wait`."""
         if self._process is None:
             raise RuntimeError(f"{self.module} is not running")
         return self._process.pid
@@ -127,7 +127,7 @@ class ChildProcess:
     def read_line(self, timeout: float) -> str:
         """Return the next line of stdout without its newline.
 
-        Raise StartFailed if the process ends first, or after `timeout` seconds.
+        Raise StartFailed if the process ends first, or prints nothing for `timeout` seconds.
         """
         process = self._process
         assert process is not None

@@ -1,5 +1,6 @@
-"""Griffe extension: docstrings as Markdown, with links from the public names in them to where they are documented, and
-the fields of named tuples as a signature.
+"""Griffe extension that turns docstrings into Markdown.
+
+It links each public name in a docstring to the name's documentation. It also makes signatures for named tuples.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _NAME = re.compile(r"(?<![\w\[.`])(`?)([A-Z]\w+)(\.\w+)?(\(\))?\1(?![\w\]`])")
 
 
 def as_markdown(text: str, without_link: Container[str]) -> str:
-    """Return a docstring with `::` blocks as Python code, and public names as links except those `without_link`."""
+    """Return a docstring with `::` blocks as Python code, and public names as links, except those in `without_link`."""
     text = re.sub(r"(?<=\w)::\n\n(?= {4})", ":\n\n::\n\n", text)
     parts = re.split(r"(?:^|(?<=\n))::\n\n((?: {4}.*\n?|\n(?= {4}))+)", text)
     prose, code = parts[0::2], parts[1::2]
@@ -66,9 +67,9 @@ class MarkdownDocstrings(Extension):
             obj.docstring.value = as_markdown(obj.docstring.value, without_link)
 
     def on_class(self, *, cls: Class, **_: object) -> None:
-        """Show the public bases of private bases, and give a named tuple the signature that its fields make.
+        """Replace a class's private bases with their own bases, and give a named tuple a signature made of its fields.
 
-        Griffe makes signatures for dataclasses alone.
+        Griffe makes such signatures only for dataclasses.
         """
         shown = []
         for base in cls.bases:

@@ -1,7 +1,8 @@
-"""MkDocs hooks: what the site has besides the pages of docs/.
+"""MkDocs hooks: the site's pages that are not in docs/, and the source of the API reference.
 
-The repository root is the package, and holds more than the package (tests, virtual environment). The API reference is
-read from `.build/site-source/oncelog`, which links to the parts that are shipped and nothing else.
+The repository root is the package, but it also contains files that are not shipped, such as the tests and the virtual
+environment. Therefore, the API reference is read from `.build/site-source/oncelog`, which has links to the shipped
+parts only.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ PAGES_OF_THE_ROOT = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")
 
 
 def on_startup(**_: object) -> None:
-    """Lay out the package for the API reference, before anything looks for it."""
+    """Create `.build/site-source/oncelog` for the API reference, before anything reads it."""
     package = SOURCE / "oncelog"
     shutil.rmtree(package, ignore_errors=True)
     package.mkdir(parents=True)
@@ -31,7 +32,7 @@ def on_startup(**_: object) -> None:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that lie in the repository's root, with their links as seen from docs/."""
+    """Add the pages in the repository's root and the page of the examples. Make their links relative to docs/."""
     for name in PAGES_OF_THE_ROOT:
         text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
         for page in PAGES_OF_THE_ROOT:
