@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class BlockingCluster:
-    """A blocking client: `with BlockingCluster(config) as kafka: kafka.run(work(kafka.cluster))`.
+    """A blocking client: `with BlockingCluster(config, timeout_s) as kafka: kafka.run(work(kafka.cluster))`.
 
     The constructor connects, and raises the same errors as `Cluster.start`.
     """

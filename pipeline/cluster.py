@@ -219,7 +219,7 @@ class StandaloneCluster:
     def _go_on(self, deadline: float, daemons: Sequence[Daemon]) -> bool:
         """Wait a moment and return True, or return False if a stop was requested.
 
-        Raises ClusterError if a daemon has ended, or after the deadline.
+        Raises ClusterError if a daemon has ended, or if the deadline has passed.
         """
         if self._stopping:
             return False

@@ -102,7 +102,10 @@ def _begins(data: memoryview, raw: varints.Bytes, at: int, end: int, count: int)
 
 
 def _run(raw: varints.Bytes, at: int, size: int, most: int) -> Numbers:
-    """Return where the next records, up to `most`, begin that have the same length field as the record at `at`."""
+    """Return where the records after the one at `at` begin, while their length fields equal that record's.
+
+    Return at most `most` positions.
+    """
     begins = at + size * np.arange(1, min(most, (len(raw) - at - 1) // size) + 1)
     same = raw[begins] == raw[at]
     byte = at
@@ -114,7 +117,7 @@ def _run(raw: varints.Bytes, at: int, size: int, most: int) -> Numbers:
 
 
 def _guessed(raw: varints.Bytes, at: int, stop: int, most: int) -> tuple[Numbers, int]:
-    """Guess where the records from the one at `at` up to `stop` begin.
+    """Guess where records begin, from `at` up to `stop`. The first record begins at `at`.
 
     Return the positions of at most `most` records, and the position after the last of them. Return no records if the
     record at `at` does not have the expected form.

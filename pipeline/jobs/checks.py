@@ -160,9 +160,9 @@ class SilenceWatch:
         self._looked_at = time.monotonic()
 
     def look(self) -> None:
-        """Check the brokers if the last micro-batch ended, and the last check was made, at least SILENCE_S seconds ago.
+        """Check the brokers, unless a micro-batch has ended or a check was made in the last SILENCE_S seconds.
 
-        While brokers cannot be reached, check them every PROBE_S seconds.
+        While brokers cannot be reached, the limit is PROBE_S seconds.
         """
         if time.monotonic() - self._looked_at >= (PROBE_S if self._away else SILENCE_S):
             self.all_there()
