@@ -99,7 +99,7 @@ class Options(Table):
 
     @classmethod
     def _is_of_others(cls, name: str) -> bool:
-        """Return whether an option is not of this table, but of the client, of Spark, of `write_stream` or of a job."""
+        """Return whether an option belongs to the client, Spark, `write_stream` or a job, and not to this table."""
         if name in cls.names:
             return False
         return name.startswith(_OF_CLIENT) or name in _OF_SPARK | _IGNORED | _PRIVATE
@@ -265,9 +265,10 @@ class SinkOptions(Options):
     )
     adopt_query: bool = boolean(
         False,
-        doc="Write the batch that a checkpoint has planned, but not recorded as done, although Kafka has no state of"
-        " the query, because the state has expired or the checkpoint belonged to another sink. First check what was"
-        " written last, because the batch may be written twice.",
+        doc="Write the batch that the checkpoint has planned but not recorded as done, even if it is unknown whether"
+        " the batch is committed. It is unknown if the query's state in Kafka has expired, or if another sink or"
+        " transactionalId was used with this checkpoint. First check what was written last, because the batch may be"
+        " written twice.",
     )
 
 

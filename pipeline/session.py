@@ -47,8 +47,8 @@ def shuffle_defaults(master: str) -> dict[str, str]:
 
 
 def _is_this_machine(master: str) -> bool:
-    """Return whether the driver can use loopback, because the master runs on this machine.
+    """Return whether the master runs on this machine.
 
-    By default, Spark uses the host's name, which may not be reachable.
+    The driver then uses the loopback address. Spark's default is the host's name, which may not be reachable.
     """
     return _LOOPBACK.match(master) is not None

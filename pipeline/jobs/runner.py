@@ -1,7 +1,9 @@
 """Run a job: start its queries, restart those that fail, report their progress, and stop them cleanly.
 
 A restarted query continues from its checkpoint, in the same Spark session. More than `max_restarts` failures within
-`restart_window` end the job. Batch frames are written while the queries run, and a write that fails ends the job.
+`restart_window` end the job. Batch frames are written while the queries run. A write that fails ends the job. But if
+Kafka has a temporary error before Spark begins the write, the write is started again.
+
 Before `run` returns, for any reason, open transactions of the job's sinks are aborted.
 """
 
@@ -156,7 +158,11 @@ class JobRunner:
         return alive
 
     def _look_at_write(self, one: _Running, write: BatchWrite) -> bool:
-        """Check a batch write once. Return whether it is still running. Raises JobError if it has failed."""
+        """Check a batch write once. Return whether it is still running.
+
+        If the write has failed with a temporary error of Kafka before Spark began it, start it again. Raises JobError
+        for other failures.
+        """
         if write.is_active:
             if (waited := one.waiting.due(time.monotonic())) is not None:
                 doing = with_tasks(self.spark, write.group, "writing")
@@ -194,7 +200,10 @@ class JobRunner:
             self._on_waiting(f"{one.sink.name}: waiting {waited:.0f} s for {which}: {doing}")
 
     def _restart(self, one: _Running, why: str) -> None:
-        """Restart a failed query. Raises JobError if a restart cannot help, or after too many failures."""
+        """Restart a failed query or batch write.
+
+        Raises JobError if a restart cannot help, or after too many failures.
+        """
         line = reason(why)
         if final(line) is not None:
             raise job_error(f"sink {one.sink.name!r}", line)
@@ -218,7 +227,10 @@ class JobRunner:
             self._start(one)
 
     def _start(self, one: _Running) -> None:
-        """Wait until the brokers can be reached, then start a query. While Spark waits, it cannot be stopped."""
+        """Wait until the brokers can be reached, then start the sink's query or batch write.
+
+        If Spark itself waited for the brokers, the job could not be stopped meanwhile.
+        """
         assert self._watch is not None
         while not self._watch.all_there() and not self.stopping:
             self._pause(PROBE_S)

@@ -219,7 +219,7 @@ def _table(cls: type[T], raw: Any, where: str, hidden: tuple[str, ...] = ()) -> 
     for key, value in values.items():
         expected = {"str": str, "bool": bool, "int": int, "int | None": int}.get(str(known[key].type))
         if expected is not None and (not isinstance(value, expected) or (expected is int and value is True)):
-            raise JobError(f"{where}: {key} = {value!r} is not {expected.__name__}")
+            raise JobError(f"{where}: {key} = {value!r} is not of type {expected.__name__}")
     try:
         return cls(**values)
     except TypeError as error:

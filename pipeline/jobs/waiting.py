@@ -34,7 +34,7 @@ class Waiting:
         self.heard(now)
 
     def heard(self, now: float) -> None:
-        """Restart the timer, because a micro-batch has begun or ended, or a batch write has begun."""
+        """Restart the timer: a query or batch write has started, a micro-batch has ended, or a query waits for data."""
         self._since = now
         self._next_s = self._first_s
 

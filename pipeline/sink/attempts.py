@@ -5,8 +5,9 @@ than the one that began the attempt, and passes them only the results of tasks. 
 nothing, `abort` finds the attempt in this file. The file also stores the state that this driver committed last. If a
 query has nothing to write for so long that its state in Kafka expires, it reads the state from this file.
 
-A driver never reads the file of another driver, even if the other driver had the same process id. A lost file costs
-only time: the transaction then ends when the next batch begins, or at its timeout.
+A driver never reads the file of another driver, even if the other driver had the same process id. If the file is lost,
+an open transaction ends when the next batch begins, or at its timeout. If the state in Kafka expires as well, the query
+may end with StateError.
 """
 
 from __future__ import annotations

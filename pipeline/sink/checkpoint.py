@@ -37,7 +37,7 @@ class Notes(Protocol):
     """The notes in a checkpoint: Spark's files about batches. Both methods raise OSError if a note cannot be read."""
 
     def numbers(self, kind: str) -> list[int]:
-        """Return the numbers of the batches in the directory `kind` (offsets or commits), or none if it is missing."""
+        """Return the numbers of the batches in the directory `kind` (offsets or commits), or [] if it is missing."""
         ...
 
     def read(self, kind: str, number: int) -> bytes:

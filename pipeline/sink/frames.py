@@ -61,7 +61,7 @@ def write_stream(
     `output_mode` is append, complete or update. In two cases, Spark's batch writer writes each micro-batch: in mode
     update, because Spark refuses this mode for data sources in Python; and for a checkpoint in a remote file system,
     because only the driver can read its batch plans. The transaction, state and checks are the same as in other cases.
-    The partitions are those that exist when the micro-batch begins.
+    But rows are then distributed among the partitions that exist when the micro-batch begins.
 
     `start()` makes this driver the owner of the query: it fences older drivers, and ends the transaction that a dead
     driver left open, so that readers need not wait for the first batch. It raises SupersededError if a newer driver has
@@ -139,9 +139,9 @@ def write(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None
 
 
 def repartitioned(df: DataFrame, options: Mapping[str, str], tasks: int | None = None) -> DataFrame:
-    """Return the frame with the column `partition` set in every row, and with one task per Kafka partition.
+    """Return the frame with the column `partition` set in every row, and all rows of a Kafka partition in one task.
 
-    Raises KafkaError.
+    Raises ConfigError for invalid options or columns, and KafkaError.
     """
     topic = SinkOptions(options).topic
     check_columns(df.schema, topic, headers=False)

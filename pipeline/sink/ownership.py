@@ -27,7 +27,10 @@ FIRST_BATCH: Final = (
 
 
 class StateError(IllegalStateError):
-    """Checkpoint and Kafka contradict each other about which batches are committed."""
+    """The sink cannot find out whether a batch is committed.
+
+    The checkpoint and Kafka contradict each other, or one of them lacks the information.
+    """
 
 
 class Start(NamedTuple):

@@ -2,7 +2,8 @@
 
 The columns are those of Spark's Kafka sink: value (required), key, topic, partition, headers. Other columns are not
 written. A row's partition is given by the column `partition`, else by Kafka's hash of the key. All other rows of a task
-go to the partition with the task's number, because only one task may write each partition.
+go to one partition, because only one task may write each partition. The number of this partition is the task's number
+modulo the number of partitions.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class SinkState(NamedTuple):
 
 
 class Record(NamedTuple):
-    """The record of a query that Kafka stores."""
+    """A query's record in Kafka."""
 
     state: SinkState | None = None
     """None if no batch is committed, or if the state has expired."""
@@ -222,7 +222,8 @@ class SinkTransaction:
     async def commit(self, attempt: Attempt, written: Collection[TopicPartition], state: SinkState) -> None:
         """Commit the tasks' records together with the state.
 
-        Raises CommitUnknownError, and UnclaimedPartitionsError, after which the transaction is still open.
+        Raises CommitUnknownError if the outcome is unknown, and BatchTooSlowError or TakenOverError if the attempt is
+        fenced. Raises UnclaimedPartitionsError before the commit: the transaction is then still open.
         """
         manager = self._manager(attempt)
         calls = self._calls(manager)

@@ -1,8 +1,8 @@
 """Read a range of offsets of one partition as Arrow record batches, up to its exact end, in a Spark task of the source.
 
-The reader handles leader changes, lost connections and waiting for the last stable offset. It hides control batches
-and, under read_committed, records of aborted transactions. It sends the next request before it decodes the current
-response, so that the broker works meanwhile.
+The reader copes with leader changes and lost connections, and waits for the last stable offset. It hides control
+batches and, under read_committed, records of aborted transactions. It sends the next request before it decodes the
+current response, so that the broker works meanwhile.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class SourceSettings:
         return self.config.default_api_timeout_ms / 1000
 
     def finder(self, kafka: BlockingCluster, committed: bool | None = None) -> OffsetFinder:
-        """Return an OffsetFinder for these settings' isolation level, unless `committed` overrides the level."""
+        """Return an OffsetFinder. It uses the isolation level of these settings, unless `committed` overrides it."""
         committed = self.config.isolation_level == "read_committed" if committed is None else committed
         return OffsetFinder(kafka.cluster, read_committed=committed, timeout_s=self.timeout_s)
 

@@ -70,7 +70,7 @@ from = "input"
         (LEAST + '[[transform]]\nname = "x"', "transform 'x' needs either sql or python"),
         (LEAST + '[[transform]]\nname = "input"\nsql = "x"', "two frames have the name 'input'"),
         (LEAST.replace('"c"', '"${NOWHERE_SET}"'), "${NOWHERE_SET} is not set: give --var NOWHERE_SET=..."),
-        (LEAST + "tasks = 'many'", "tasks = 'many' is not int"),
+        (LEAST + "tasks = 'many'", "tasks = 'many' is not of type int"),
         ("name = ", "is not TOML"),
         (LEAST.replace('"c"', '""'), "checkpoint has no value"),
         (LEAST + "tasks = 0", "sink 'output': tasks must be at least 1, not 0"),
