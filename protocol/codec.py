@@ -82,17 +82,19 @@ _stepwise_encoders: Final = _Classes(compile_stepwise_encoder)
 
 
 def decoders_of(cls: type[M]) -> Mapping[int, Callable[[Buffer, int, int], tuple[M, int]]]:
-    """Return, by version, the compiled functions that `decode_from` calls. They raise the errors of that function.
+    """Return, by version, the compiled functions that `decode_from` calls.
 
-    A caller on a hot path keeps this mapping and saves the look-up by class.
+    They raise the same errors, but MalformedTag without a `partial` message. Looking up a version that the class does
+    not have raises UnsupportedVersion. A caller on a hot path keeps this mapping and saves the look-up by class.
     """
     return _decoders[cls]
 
 
 def encoders_of(cls: type[Message]) -> Mapping[int, Callable[[Any], list[Buffer]]]:
-    """Return, by version, the compiled functions that `encode_pieces` calls. They raise the errors of that function.
+    """Return, by version, the compiled functions that `encode_pieces` calls. They raise EncodeError.
 
-    A caller on a hot path keeps this mapping and saves the look-up by class.
+    Looking up a version that the class does not have raises UnsupportedVersion. A caller on a hot path keeps this
+    mapping and saves the look-up by class.
     """
     return _encoders[cls]
 
@@ -123,6 +125,7 @@ def encode_in_steps(message: Message, version: int, max_bytes: int) -> Generator
 def decode(cls: type[M], buffer: Buffer, version: int, offset: int = 0, max_elements: int = MAX_ELEMENTS) -> M:
     """Decode one message that fills `buffer` from `offset` to the end. Raises DecodeError, UnsupportedVersion.
 
+    DecodeError is also raised for a message with more than `max_elements` array elements and tagged fields together.
     If only tagged fields of oncelog's wire extension are malformed, raises MalformedTag. Its `partial` is the message
     in which all fields of the extension are left raw, in `unknown_tags`.
     """
@@ -137,8 +140,7 @@ def decode_from(
 ) -> tuple[M, int]:
     """Decode one message from `offset` on. Return the message and the position after it.
 
-    Raises the same errors as `decode`. A message with more than `max_elements` array elements and tagged fields also
-    raises DecodeError.
+    Raises the same errors as `decode`, but bytes may follow the message.
     """
     try:
         result: tuple[M, int] = _decoders[cls][version](buffer, offset, max_elements)

@@ -116,7 +116,7 @@ def _specs(cls: type[Struct]) -> Iterator[tuple[type[Struct], FieldSpec]]:
 
 
 def _definitions(*kinds: MessageKind) -> str:
-    """Return a table of fields for each message of these kinds, preceded by a sentence about the message."""
+    """Return a table of fields for each message of these kinds, preceded by the message's docstring."""
     parts = []
     for cls in _classes():
         if cls.spec.kind in kinds:

@@ -288,7 +288,8 @@ class MalformedTag(DecodeError):
     """Only the value of a known tagged field of the extension (`tag`, 9000 or above) is malformed.
 
     The rest of the frame is valid, so the broker answers the request with INVALID_REQUEST and keeps the connection
-    open. `partial` is the message with every extension tag left uninterpreted, or None if the codec could not set it.
+    open. `decode` and `decode_from` set `partial` to the message in which all fields of the extension are left raw.
+    Other functions leave it None.
     """
 
     def __init__(self, message: str, position: int = -1, tag: int = -1) -> None:

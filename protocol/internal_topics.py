@@ -1,7 +1,7 @@
 """Compute which partition of an internal topic holds the state of a key, such as a group id.
 
-The hash of a key is Java's String.hashCode, as in Apache Kafka. So a client of Kafka finds the same partition for
-a group, and a broker can use a data directory that Apache Kafka wrote.
+The hash of a key is Java's String.hashCode, as in Apache Kafka. So a Kafka client finds the same partition for a group,
+and oncelog's broker can use a data directory that Apache Kafka wrote.
 """
 
 from __future__ import annotations

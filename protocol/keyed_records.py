@@ -1,7 +1,8 @@
 """Read the keys and values of many batches. Readers that keep the last value of each key use this for a whole log.
 
-An uncompressed batch whose records have no headers, the form that coordinators write, is decoded in place at a fraction
-of the cost of `records.decode_batch`. All other batches, including damaged ones, are left to `decode_batch`.
+Coordinators write uncompressed batches whose records have no headers. Such a batch is decoded in place, at a fraction
+of the cost of `records.decode_batch`, unless its timestamp type is LOG_APPEND_TIME. All other batches, including
+damaged ones, are left to `decode_batch`.
 """
 
 from __future__ import annotations

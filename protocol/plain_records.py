@@ -1,8 +1,8 @@
 """Check the few records of a small batch in one short loop: `visit_plain`.
 
-The loop knows only the usual form of a record: no headers, varints of one or two bytes, and timestamps that are not
-earlier than the first record's. All other records, and all invalid ones, are left to `record_walk.RecordWalk`, which
-gives the same result more slowly and names the error.
+The loop knows only the usual form of a record: a key of at most 63 bytes or none, a value, no headers, varints of one
+or two bytes, and a timestamp that is not earlier than the first record's. All other records, and all invalid ones, are
+left to `record_walk.RecordWalk`, which gives the same result more slowly and names the error.
 """
 
 from __future__ import annotations

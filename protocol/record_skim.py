@@ -1,8 +1,8 @@
 """Read from a batch only what compaction and searches by time need: `skim`, and `select`, which keeps chosen records.
 
 `skim` is lazy: it stops when its caller stops. It does not read headers and values, and makes one small tuple per
-record. It also reads batches that the broker would refuse from a producer but that a log may contain: their offset
-deltas may have gaps after compaction. A damaged batch raises CorruptBatch only when the damaged record is reached.
+record. It also reads batches whose offset deltas have gaps. The broker refuses such batches from producers, but
+compaction leaves them in a log. A damaged batch raises CorruptBatch only when the damaged record is reached.
 """
 
 from __future__ import annotations

@@ -305,8 +305,9 @@ class RecordWalk:
     def _run(self, begin: int, end: int, index: int) -> int:
         """Return how many records from position `end` on are valid and have the shape of the record before them.
 
-        `begin` to `end` is that record, and `index` the index of the record after it. The result is at most the number
-        of records compared, and 0 if too few records are left to compare columns.
+        The record before them lies from `begin` to `end`. `index` is the index of the first record after it. At most
+        `_ahead` records are compared. The result is 0 if fewer than `_FEWEST` of them match. The loop over single
+        records then checks them.
         """
         size = end - begin
         width = 1 if index < 64 else 2 if index < _BLOCK else 3 if index < 128 * _BLOCK else 4

@@ -213,11 +213,12 @@ def decode_batch(
 
 
 class BatchReader:
-    """A reader that decodes the records of one batch in portions. Each record is a `Row` whose last item is `common`.
+    """A reader that decodes the records of one batch in portions. Each record is a `Row`.
 
-    The checksum is not verified. Header names that are not UTF-8 get replacement characters. The constructor
-    decompresses the batch. Both the constructor and `read` raise CorruptBatch for damaged data, BatchBudgetExceeded if
-    the batch has more records and headers, or more decompressed bytes, than `limits` allow, and UnsupportedCompression.
+    The last item of each row is the object `common` that the constructor was given. The checksum is not verified.
+    Header names that are not UTF-8 get replacement characters. The constructor decompresses the batch, and raises
+    UnsupportedCompression. Both the constructor and `read` raise CorruptBatch for damaged data, and BatchBudgetExceeded
+    if the batch has more records and headers, or more decompressed bytes, than `limits` allow.
     """
 
     __slots__ = ("_at", "_common", "_data", "_header", "_objects", "_previous", "left")

@@ -35,7 +35,7 @@ class ConsumerGroupHeartbeatResponse(Response):
 class ConsumerGroupHeartbeatRequest(Request[ConsumerGroupHeartbeatResponse]):
     """Lets a member of a group of the consumer protocol join (epoch 0), stay (the member's epoch) or leave (epoch -1,
     or -2 for a static member that will return), all with this one request (KIP-848). Null or -1 in a field means
-    "unchanged". v1 adds subscriptions by regular expression, and lets the member choose its own id.
+    "unchanged". v1 adds subscriptions by regular expression, and requires the member to choose its own id (KIP-1082).
     """
 
     group_id: str = string("0+")

@@ -30,8 +30,8 @@ class DescribeLogDirsResult(Struct):
 
 @response(key=35, versions="1-4", flexible="2+")
 class DescribeLogDirsResponse(Response):
-    """The error of each log directory, and the size and lag of each partition in bytes. v4 adds the total and usable
-    bytes of the volume (KIP-827).
+    """The error of each log directory, and each partition's size in bytes and lag in offsets. v4 adds the total and
+    usable bytes of the volume (KIP-827).
     """
 
     throttle_time_ms: int = int32("0+")

@@ -87,10 +87,10 @@ class TopicProduceData(Struct):
 @request(key=0, versions="3-13", flexible="9+")
 class ProduceRequest(Request[ProduceResponse]):
     """Appends record batches to partitions. With acks 0 the broker sends no response. With acks 1 it responds after the
-    leader has written the batches. With acks -1 it also waits for the other in-sync replicas, at most for the timeout,
-    in ms. v3 brought the record format with producer ids (KIP-98), v7 zstd (KIP-110). v9 is flexible. The response of
-    v10 can name the new leader (KIP-951). v11 may be answered with TRANSACTION_ABORTABLE. From v12 the broker registers
-    the partition in the transaction (KIP-890). v13 uses topic ids instead of names (KIP-516).
+    leader has written the batches. With acks -1 it also waits up to `timeout_ms` for the other in-sync replicas.
+    v3 brought the record format with producer ids (KIP-98), v7 zstd (KIP-110). v9 is flexible. The response of v10 can
+    name the new leader (KIP-951). v11 may be answered with TRANSACTION_ABORTABLE. From v12 the broker registers the
+    partition in the transaction (KIP-890). v13 uses topic ids instead of names (KIP-516).
     """
 
     transactional_id: str | None = string("3+", default=None, nullable="3+")

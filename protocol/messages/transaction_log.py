@@ -43,8 +43,8 @@ class TransactionLogValue(Message):
 class GroupAssignmentKey(Message):
     """The key of a claim in `__transaction_state`: the claim that a transactional id has on partitions of a consumer
     group (group-aware initialisation). A record with an empty transactional id is not a claim. It stores the newest
-    generation whose claims were dropped: claims of this or an older generation in committed offsets are ignored. The
-    record exists until the group has a newer claim.
+    generation whose claims were dropped. Committed offsets also store claims; those of this or an older generation are
+    ignored. The record exists until the group has a newer claim.
     """
 
     group_id: str = string("0")
