@@ -129,8 +129,8 @@ class Setting:
     def check_items(self, text: str) -> None:
         """Check the text of a list that a client wants to store.
 
-        Raises ConfigError if there are too many items, or if a list with choices has an empty or repeated item.
-        Configuration files may contain such lists. An empty string means an empty list.
+        Raises ConfigError if there are too many items, or if a list with choices has an empty or repeated item. Lists
+        in configuration files are not checked in this way. An empty string means an empty list.
         """
         if not (self.type is ConfigType.LIST and text.strip()):
             return

@@ -47,7 +47,7 @@ does not: Python calls its handler only when the wait ends, after SIGNAL_CHECK_S
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A client that the interpreter's exit closes with `close`, if it was left open."""
+    """A client that is closed with `close` when the interpreter exits, if it was left open."""
 
     close: Callable[[], Awaitable[object]]
     is_open: Callable[[], bool]
@@ -134,7 +134,7 @@ class BackgroundLoop:
         self._open[client] = registration
 
     def close(self, client: object, closing: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Run `closing`, which closes a client, as `run` does. The interpreter's exit waits for it, too."""
+        """Call `closing`, which closes a client, and wait as `run` does. The interpreter's exit waits for it, too."""
         self.run(lambda: self._close(client, closing()))
 
     async def _close(self, client: object, closing: Awaitable[object]) -> None:

@@ -202,7 +202,9 @@ class Producer(Facade[AsyncProducer[SentK, SentV]], Generic[SentK, SentV]):
         headers: HeadersLike = (),
         on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
-        """Hand over a record without waiting for its delivery. The method waits while the buffer is full.
+        """Hand over a record without waiting for its delivery.
+
+        The method waits while the buffer is full or the topic's metadata is unknown.
 
         Without `partition` the hash of the key chooses the partition. `timestamp_ms` is in milliseconds since the epoch
         (default: now). `headers` are (name, bytes or None) pairs.
