@@ -504,7 +504,7 @@ class BrokerKeywords(TypedDict, total=False):
     oldest of these ids are dropped.
     """
     offset_metadata_max_bytes: int
-    """The largest metadata of an offset commit, in bytes."""
+    """The largest metadata of an offset commit, in characters."""
     offsets_commit_timeout_ms: int
     """The longest time in ms that an offset commit waits for the disk."""
     offsets_load_buffer_size: int
