@@ -376,7 +376,10 @@ class Dispatcher:
         return self._handle(exchange, exchange.refusal or problem)
 
     async def _answered(self, exchange: Exchange, reply: Reply) -> Outcome:
-        """Await the result of a request that was decoded at once; take a slot if the request proves to be large."""
+        """Await the reply to a request that was decoded within one slice.
+
+        Take a slot if the handler needs more slices, or if the response is large.
+        """
         exchange.unawaited = None
         while isinstance(reply, Coroutine):
             reply = await reply

@@ -15,7 +15,7 @@ from .tables import Item, print_items, print_items_table
 
 @click.group(short_help="List, describe, reset and delete consumer groups, and drop the claims that fence producers.")
 def group() -> None:
-    """List and describe consumer groups, change their offsets, and remove the claims that fence their producers.
+    """List and describe consumer groups, change their offsets, and drop producers' claims to partitions (unfence).
 
     \b
     oncelog group list --lag                          all groups with their lag

@@ -128,12 +128,13 @@ def _record_line(record: Record, header: BatchHeader, as_json: bool) -> str:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 def repair(directory: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Truncate damaged partitions of a data DIRECTORY after their last valid batch.
+    """Cut off damaged partitions of a data DIRECTORY at the first damage.
 
     The command first saves the removed bytes in DIRECTORY/removed, where they stay until you delete them. The broker
-    must not be running. Consumers lose all records after the damage, including acknowledged ones. Repair a partition
-    only if you cannot restore it from elsewhere. Damaged indexes, snapshots and checkpoints need no repair: the broker
-    rebuilds them.
+    must not be running. Consumers lose all records from the damage on, including undamaged and acknowledged ones. If
+    only the beginning of a partition is damaged or missing, the records after it stay. Repair a partition only if you
+    cannot restore it from elsewhere. Damaged indexes, snapshots and checkpoints need no repair: the broker rebuilds
+    them.
 
     \b
     oncelog log repair data --dry-run       print the damage

@@ -57,9 +57,9 @@ def run(
     oncelog pipeline run flights.toml --var BOOTSTRAP=127.0.0.1:9092
     oncelog pipeline run flights.toml --master spark://10.0.0.5:7077
 
-    A failed query is restarted from its checkpoint. The job file limits the restarts (max_restarts within
-    restart_window); docs/pipeline.md describes it. Exit codes: 0 if the job ended or was stopped, 1 if it failed, 3 if
-    a newer driver has taken over the job.
+    A failed query is restarted from its checkpoint. The job file limits the restarts: at most max_restarts
+    within restart_window. docs/pipeline.md describes job files. Exit codes: 0 if the job ended or was stopped, 1 if it
+    failed, 3 if a newer driver has taken over the job.
     """
     from ..pipeline.jobs.spec import JobError, load
     from ..pipeline.requirements import RequirementError, require_java, require_spark

@@ -24,8 +24,8 @@ _COLUMNS = ("id", "owner", "requester", "renewers", "expires", "ends")
 def token() -> None:
     """Manage delegation tokens, with which other processes log in as a user without the user's password.
 
-    The commands need the settings of a login (--client-config), which must not itself use a token. The broker needs the
-    setting delegation.token.secret.key.
+    The commands need a client that logs in (--client-config), but not with a token. The broker needs the setting
+    delegation.token.secret.key.
     """
 
 
@@ -97,14 +97,15 @@ def create(owner: str | None, renewers: tuple[str, ...], lifetime: int | None, a
     type=principal_of,
     metavar="USER",
     multiple=True,
-    help="Only tokens of this user; may be repeated.",
+    help="Only tokens that this user owns, has requested or may renew; may be repeated.",
 )
 @json_option
 @bootstrap_option
 def list_tokens(owners: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
-    """List the delegation tokens that concern the user who is logged in, or that ACLs let this user see.
+    """List the delegation tokens that the logged-in user owns, has requested or may renew.
 
-    --owner selects the tokens that a user owns, has requested or may renew. Secrets are never shown.
+    The list also contains the tokens that ACLs let this user see. With --owner, it contains only the tokens that the
+    given user owns, has requested or may renew. Secrets are never shown.
     """
 
     async def work() -> list[DelegationToken]:

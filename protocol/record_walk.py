@@ -162,9 +162,10 @@ class RecordWalk:
                 steps -= _STEPS_OF_RUN + run // _RECORDS_PER_STEP
 
     def _visit_each(self, stop: int) -> int:
-        """Check records one by one up to index `stop`, or until several neighbours have equal sizes.
+        """Check records one by one up to index `stop`, or until several successive records have the same size.
 
-        Return the position where the last of these neighbours begins, or -1 if `stop` was reached.
+        Return the position of the last of these records. Return -1 if `stop` was reached, or if the walk must pause
+        earlier because the records have many headers.
         """
         # This is the broker's loop over a producer's records. Varints of one and two bytes are decoded inline, because
         # a call costs as much as the rest of a field. Reading past the end raises IndexError. Lengths only move `at`

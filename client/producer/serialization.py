@@ -1,4 +1,4 @@
-"""`RecordSerializer`: turns a record's key and value into bytes, before the record is handed over."""
+"""`RecordSerializer`: turns a record's key and value into bytes, before the producer buffers the record."""
 
 from __future__ import annotations
 

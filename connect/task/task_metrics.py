@@ -123,7 +123,10 @@ class TaskMetrics:
             self._produced += 1
 
     def committed(self) -> None:
-        """Count as written the records that were handed over since the last commit."""
+        """Count the records that were handed to the producer since the last commit as written.
+
+        Dropped records are not counted as written, but they are no longer active either.
+        """
         if not self._sent:
             return
         self.active -= self._sent

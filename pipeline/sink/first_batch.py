@@ -42,7 +42,9 @@ async def is_mine(cluster: Cluster, partition: TopicPartition, offset: int, data
         raise error_for(code, f"{partition}: the task cannot read its first batch back: {error_code(code).text}")
     for _, header in iter_batches(records or b""):
         return _same(header, read_batch_header(data))
-    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition}: the first batch is not in the log yet")
+    raise KafkaError(
+        ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition}: the leader does not return the task's first batch yet"
+    )
 
 
 def _same(found: BatchHeader, sent: BatchHeader) -> bool:

@@ -47,9 +47,9 @@ class Assignment:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The precedence of the assignment.
+        """The precedence of the assignment: by generation, then by the order of the claims.
 
-        If two transactional ids hold a partition, the one with the higher rank owns it.
+        If two transactional ids hold the same partition, the id whose assignment has the higher rank owns it.
         """
         return self.generation_id, self.order
 
