@@ -170,7 +170,7 @@ def check_text(setting: str, text: str) -> None:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise ConfigError(setting, "contains a value that is not valid UTF-8. Correct it") from None
+        raise ConfigError(setting, "contains a character that cannot be encoded as UTF-8. Remove it") from None
     if size > MAX_STRING_BYTES:
         raise ConfigError(
             setting,

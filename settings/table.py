@@ -87,8 +87,9 @@ class Setting:
     `attribute` is the name of the table's attribute, `name` the name that users know. A setting with the default None
     is optional: None is a valid value.
 
-    `parser` replaces the parser of the type; the message of its ValueError says what is wrong. `keyword` is the source
-    code of the keyword argument's type, if that does not follow from the setting's type and choices. `default_text`
+    `parser` replaces the parser of the type; the message of its ValueError says what is wrong. `keyword` is the type
+    annotation, as source code, of the setting as a keyword argument. Without it, the annotation follows from the
+    setting's type and choices. `default_text`
     describes the default on reference pages, if the default depends on something else. A `dynamic` setting can be
     changed while the broker is running.
 

@@ -302,7 +302,10 @@ class IndexChecksums(NamedTuple):
         return cls(_CHECKSUMS.unpack_from(data), (sizes[0], sizes[1], sizes[2]), covered)
 
     def check_reach(self, size: int) -> None:
-        """Raise CorruptIndex if the indexes are known to cover more or less than a finished segment of `size` bytes."""
+        """Raise CorruptIndex if the index files say that they cover another number of bytes than `size`.
+
+        `size` is the size in bytes of a finished segment's log file.
+        """
         if self.covered not in (-1, size):
             raise CorruptIndex(f"the indexes cover {self.covered} bytes of the log file, which has {size}")
 

@@ -541,7 +541,10 @@ class Journal:
             self._episodes.failed("removal of a journal file", error)
 
     def _create(self) -> None:
-        """Begin to create the next file, unless one is ready or there are enough files."""
+        """Begin to create the next file, if one is wanted, and none is ready or being created.
+
+        Two files are enough while one of them can be written. There are at most _MOST_FILES.
+        """
         files = sum(live.file is not None for live in self._files)
         if not self._file_bytes or self._standby is not None or self._is_creating:
             return

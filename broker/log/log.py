@@ -265,7 +265,10 @@ class Logs(Protocol):
 
     @property
     def crowding(self) -> Crowding:
-        """The signal that tells appends to many logs to wait. An append to a single log need not check it."""
+        """The signal that tells a request that appends to many logs to wait, because too many files are open.
+
+        A request that appends to one log need not check it.
+        """
 
     def space(self) -> tuple[int, int]:
         """Return the (total, usable) bytes of the storage. Raises OSError."""

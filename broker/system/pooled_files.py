@@ -198,7 +198,7 @@ class PooledFile:
         return self._pool.acquire(self)
 
     def unpin(self) -> None:
-        """End a call on the file."""
+        """End one use of the descriptor. If the file is closed, the end of its last use gives the descriptor back."""
         with self._pool.lock:
             self.pins -= 1
             if not self.closed or self.pins:
