@@ -50,7 +50,8 @@ def exchange(
 ) -> tuple[int, bytes]:
     """Send a request with the running command's credentials; return the status and the body of the response.
 
-    Raises OSError or ValueError if there is no response, and ClickException if the address or a file cannot be used.
+    Raises OSError or ValueError if there is no HTTP response, and ClickException if the address, the credentials or a
+    file of `http_options` cannot be used.
     """
     import urllib.error
     import urllib.request

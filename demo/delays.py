@@ -27,7 +27,7 @@ LEAST_ARRIVALS: Final = 100
 
 @dataclass(slots=True)
 class Hour:
-    """The counts of the flights that were scheduled to leave an airport in one hour."""
+    """Totals of the flights that were scheduled to leave one airport in one hour of one day."""
 
     flights: int = 0
     cancelled: int = 0

@@ -36,7 +36,10 @@ class GrowingFile:
 
 
 class DriverOutput:
-    """The output of a driver that runs `queries` queries, each of which reads the same `flights` flights."""
+    """The output of a driver that runs several queries over the same flights.
+
+    `queries` is the number of queries, and `flights` the number of flights that each of them reads.
+    """
 
     def __init__(self, output: Path, log: Path, queries: int, flights: int) -> None:
         self._output = GrowingFile(output)

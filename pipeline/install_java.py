@@ -36,7 +36,7 @@ def main() -> None:
     if os.environ.get("JAVA_HOME") or shutil.which("java") is not None:
         _say(problem)
     elif os.geteuid() != 0 or shutil.which("apt-get") is None:
-        _say(f"{problem} Only the pipeline needs it.")
+        _say(f"{problem} Only the pipeline needs Java.")
     else:
         _install()
 
@@ -56,7 +56,7 @@ def _install() -> None:
         failure = str(error)
     problem = java_problem()
     if problem is not None:
-        _say(f"That has failed ({failure or 'apt-get does not say why'}). {problem} Only the pipeline needs it.")
+        _say(f"That has failed ({failure or 'apt-get does not say why'}). {problem} Only the pipeline needs Java.")
 
 
 def _apt(*arguments: str, timeout: float | None = None) -> str:

@@ -138,13 +138,13 @@ class Decoder(Emitter):
                 if wire.compact:
                     self.line(f"if n > {MAX_STRING_BYTES}: {self.fail('string too long', path)}")
                 self.line("e = pos + n")
-                self.line(f"if e > end: {self.fail('string past the end', path)}")
+                self.line(f"if e > end: {self.fail('string extends past the end of the message', path)}")
                 self.line(f"{target} = str(buf[pos:e], 'utf-8'); pos = e")
                 self.indent -= 1
             case Binary():
                 self.length(wire, target, path, length_is_read)
                 self.line("e = pos + n")
-                self.line(f"if e > end: {self.fail('bytes past the end', path)}")
+                self.line(f"if e > end: {self.fail('bytes field extends past the end of the message', path)}")
                 self.uses_view = self.uses_view or wire.is_view
                 self.line(f"{target} = {'mv[pos:e]' if wire.is_view else 'bytes(buf[pos:e])'}; pos = e")
                 self.indent -= 1
@@ -222,7 +222,7 @@ class Decoder(Emitter):
         self.uvarint("n")
         self.line(f"{stop} = pos + n")
         self.line(f"if {tag} <= {last} or {tag} > 2147483647: {self.fail('tags out of order', path)}")
-        self.line(f"if {stop} > end: {self.fail('tagged field past the end', path)}")
+        self.line(f"if {stop} > end: {self.fail('tagged field extends past the end of the message', path)}")
         self.line(f"{last} = {tag}")
         branch = "if"
         for number, (name, format, _) in wire.known.items():

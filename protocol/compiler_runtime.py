@@ -66,7 +66,7 @@ def unknown_tags(buffer: Buffer, position: int, end: int, path: str, left: int) 
         if not last < tag <= MAX_LENGTH:
             raise DecodeError(f"{path}: tags out of order", position)
         if size > end - position:
-            raise DecodeError(f"{path}: tagged field past the end", position)
+            raise DecodeError(f"{path}: tagged field extends past the end of the message", position)
         tags.append((tag, bytes(buffer[position : position + size])))
         position += size
         last = tag

@@ -168,8 +168,8 @@ class BackgroundLoop:
     async def _close_all(self) -> None:
         """Close the clients, newest first, because a client may need another that was started before it.
 
-        Each client gets a share of the time. If it is still closing after that, the next client begins to close at the
-        same time. Before a broker is closed, all clients that are still closing get another share.
+        Each client gets a share of EXIT_TIMEOUT_S. A client that needs longer goes on closing while the next one begins
+        to close. Before a broker is closed, the clients that are still closing get one more share together.
         """
         if left := len(self._open.keys() - self._closing.values()):
             log.warning("%d client(s) of oncelog.sync were not closed before exit: use `with`", left)

@@ -104,9 +104,9 @@ def _redo(directory: str, fs: FileSystem, now_ms: int) -> list[Damage]:
     journal, damages = _read_journal(directory, fs)
     if journal.damage is not None and journal.same_boot:
         raise DataDirectoryError(
-            f"the journal in {directory} is damaged. The operating system has not been restarted since the journal was"
-            " written, so its records are still in the page cache. Start the broker: it writes the records to disk."
-            " Then stop the broker and repair the directory"
+            f"the journal in {directory} is damaged, but it is not needed yet: the operating system has not been"
+            " restarted since the journal was written, so the partitions' files should still have its records in the"
+            " page cache. Start the broker, which writes them to disk. Then stop the broker and repair the directory"
         )
     journal.redo(fs)
     for error in journal.failures.values():

@@ -29,7 +29,11 @@ class AlertingObject(ssl.SSLObject):
         return made
 
     def do_handshake(self) -> None:
-        """Continue the handshake. Raises ssl.SSLWantReadError while it has not ended, and also after it has failed."""
+        """Continue the handshake. Raises ssl.SSLWantReadError until it has ended.
+
+        If it fails, the function in `failed` gets the error, and SSLWantReadError is raised instead of it: asyncio then
+        sends the alert. Without such a function, the error is raised.
+        """
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):

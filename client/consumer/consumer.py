@@ -548,7 +548,7 @@ class Consumer(Generic[K, V]):
         self._look_again()
 
     def resume(self, *partitions: tuple[str, int]) -> None:
-        """Return records of these partitions again."""
+        """Undo `pause`: from now on, records of these partitions are returned again."""
         self._check_open()
         for state in [self._subscription.state(one) for one in partitions]:
             state.paused = False

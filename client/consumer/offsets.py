@@ -1,10 +1,10 @@
 """`CommittedOffsets`: writes and reads a group's committed offsets at the coordinator.
 
-Requests are retried while the coordinator moves or loads. A read also waits for transactions that commit offsets and
-have not ended, so that a reader never starts before offsets that are about to be committed. As in Kafka's consumer, a
-read always requests stable offsets, with any isolation.level (KIP-447). Until such a transaction has ended, a broker
-responds with UNSTABLE_OFFSET_COMMIT or, if it has the transaction extension, with PENDING_TRANSACTION. If that lasts
-until the timeout, the read raises PendingTransactionError.
+Requests are retried while the coordinator moves or loads. A read also waits for open transactions that commit offsets.
+Otherwise, a reader could start at an offset that such a transaction is about to replace. As in Kafka's consumer, a read
+requests stable offsets whatever isolation.level is (KIP-447; OffsetFetch v7 and newer). While a transaction is open, a
+broker responds with UNSTABLE_OFFSET_COMMIT or, if it has the transaction extension, with PENDING_TRANSACTION. If that
+lasts until the timeout, the read raises PendingTransactionError.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Batch:
         self.offsets[partition] = position
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Remove records of partitions that are given up."""
+        """Remove all records and offsets of these partitions, which were revoked or lost."""
         self.records = [record for record in self.records if record.topic_partition not in partitions]
         for partition in partitions:
             self.offsets.pop(partition, None)

@@ -83,7 +83,8 @@ class Transaction(Generic[SentK, SentV]):
                 raise AbortableError(
                     ErrorCode.TRANSACTION_ABORTABLE,
                     "the transaction was aborted before the end of its block, by close(), abort_transaction() or "
-                    "init_transactions() of the producer, and not by abort() of the transaction",
+                    "init_transactions() of the producer. To abort it without this error, call abort() of the "
+                    "transaction",
                 )
             return  # the transaction has ended, and the current one is not that of this block
         if error is None:

@@ -49,7 +49,7 @@ class _Version:
     """Recommends the installed version, the only version available."""
 
     def valid_values(self, name: str, parsed: Mapping[str, Any]) -> Iterable[object]:
-        """Return the version of oncelog."""
+        """Return oncelog's version as the only valid value."""
         return [VERSION]
 
     def visible(self, name: str, parsed: Mapping[str, Any]) -> bool:

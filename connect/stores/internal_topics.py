@@ -34,7 +34,7 @@ async def prepare(admin: Admin, topic: NewTopic, setting: str, purpose: str) -> 
         log.info("created the internal topic %s", topic.name)
         return
     if outcome.code in _FORBIDDEN:
-        log.info("not authorised to create the internal topic %s, which should exist", topic.name)
+        log.info("not authorised to create the internal topic %s: assuming that it exists", topic.name)
     elif outcome.code != ErrorCode.TOPIC_ALREADY_EXISTS:
         raise outcome
     await _require_compaction(admin, topic.name, setting, purpose)

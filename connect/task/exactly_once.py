@@ -120,8 +120,9 @@ class ExactlyOnceDelivery:
     async def start(self) -> None:
         """Fence earlier instances of the task, and abort the transactions that they left open.
 
-        The checks run before and after the fencing: if a worker changes the tasks in the meantime, either the second
-        check detects the change, or that worker fences this producer (KIP-618).
+        Then check that this worker must still run the task with these settings (`StartChecks.still_wanted`). If a
+        worker changes the tasks in the meantime, either this check detects the change, or that worker fences this
+        producer (KIP-618).
         """
         if self._checks is not None:
             await self._checks.fence_others()

@@ -1,4 +1,4 @@
-"""Write a batch frame in a thread, so that the job can meanwhile run its queries or stop the write: `BatchWrite`."""
+"""`BatchWrite`: writes a batch frame in a thread. Meanwhile the job can run its queries, or stop the write."""
 
 from __future__ import annotations
 

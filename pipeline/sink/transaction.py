@@ -135,7 +135,7 @@ class SupersededError(KafkaError):
 
 
 class UnclaimedPartitionsError(KafkaError):
-    """Only failed tasks have written to some partitions of the transaction, so it is not committed."""
+    """The transaction has partitions to which only failed tasks have written, so it is not committed."""
 
     def __init__(self, partitions: Collection[TopicPartition]) -> None:
         names = ", ".join(str(one) for one in sorted(partitions))
@@ -334,7 +334,9 @@ class SinkTransaction:
         return resumed(attempt)
 
     async def _check_nothing_else(self, attempt: Attempt, written: Collection[TopicPartition]) -> None:
-        """Raise UnclaimedPartitionsError if only failed tasks have written to some partition of the transaction.
+        """Raise UnclaimedPartitionsError if the transaction has a partition that is not in `written`.
+
+        Only failed tasks have written to such a partition.
 
         This needs DescribeTransactions (KIP-664, Kafka 3.0 and newer). Older brokers are not checked.
         """

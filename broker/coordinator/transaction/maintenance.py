@@ -34,7 +34,7 @@ from .state import TopicPartition, TransactionState, TransactionVersion
 from .state_manager import TransactionStateManager
 
 TIMEOUT: Final = Cause.own("transaction timeout")
-SESSIONS_OFF: Final = Cause.own("inter.broker.protocol.version is below the level of sessions")
+SESSIONS_OFF: Final = Cause.own("inter.broker.protocol.version below 4.1 disables transaction sessions")
 
 HIGHER_EPOCH: Final = Cause.own("a log has a higher epoch of the producer")
 

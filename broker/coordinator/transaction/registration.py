@@ -197,8 +197,9 @@ class PartitionRegistration:
         """Return None if a batch for this partition may be appended now, before the next await.
 
         `registers` is true if the request registers the partition implicitly (Produce v12+, TxnOffsetCommit v5+). For
-        an older request, the partition must be registered already, or must belong to the session: the partitions that
-        stay registered between transactions. In the latter case, the batch opens the next transaction.
+        an older request, the partition must be in the ongoing transaction or in the session, which is the set of
+        partitions that stay registered between transactions. If no transaction is ongoing, a batch for a partition of
+        the session opens the next one.
 
         If the result is a future, the caller awaits it through `asyncio.shield` and calls again. If it is Step.WAIT,
         the caller awaits `until_settled` and calls again. Raise KafkaError with the code for the response if the batch

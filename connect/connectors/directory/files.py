@@ -465,7 +465,10 @@ class Files:
         return True
 
     def _by_inode(self, file: File, opened: LineFile, free: list[Entry]) -> Entry | None:
-        """Return the entry of the same file if its device now has another number."""
+        """Return the entry with this file's inode and lines whose device is no longer listed; None if there is none.
+
+        The device has then probably got another number, for example because the machine was restarted.
+        """
         elsewhere = [entry for entry in free if entry.device not in self._devices and entry.inode == file.id.inode]
         return _newest(elsewhere, file, opened)
 

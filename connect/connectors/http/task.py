@@ -73,7 +73,9 @@ class HttpSourceTask(SourceTask):
             return []
         records = pointers.resolve(self._records, document)
         if records is pointers.MISSING:
-            raise ConnectError(f"the response to GET {url} has nothing at records.pointer: {document!r:.200}")
+            raise ConnectError(
+                f"the response to GET {url} has nothing at records.pointer. It begins with {document!r:.200}"
+            )
         return records if isinstance(records, list) else [] if records is None else [records]
 
     def _key_of(self, url: str, record: Any) -> Any:
@@ -81,5 +83,5 @@ class HttpSourceTask(SourceTask):
             return None
         key = pointers.resolve(self._key, record)
         if key is pointers.MISSING:
-            raise ConnectError(f"a record of {url} has nothing at key.pointer: {record!r:.200}")
+            raise ConnectError(f"a record of {url} has nothing at key.pointer. It begins with {record!r:.200}")
         return key

@@ -74,7 +74,7 @@ def test_what_apt_get_cannot_do_is_said_and_no_failure(machine: Machine, capsys:
     install_java.main()
     last = told(capsys)[-1]
     assert last.startswith("oncelog: That has failed (E: Unable to locate package). Spark needs Java 17 or newer")
-    assert last.endswith("or set JAVA_HOME. Only the pipeline needs it.")
+    assert last.endswith("or set JAVA_HOME. Only the pipeline needs Java.")
 
 
 def test_users_are_told_only(
