@@ -53,6 +53,7 @@ def exchange(
     Raises OSError or ValueError if there is no HTTP response, and ClickException if the address, the credentials or a
     file of `http_options` cannot be used.
     """
+    import http.client
     import urllib.error
     import urllib.request
 
@@ -68,6 +69,8 @@ def exchange(
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read()
+    except http.client.HTTPException as error:
+        raise OSError(f"the response is not whole HTTP ({type(error).__name__})") from None
 
 
 def _file(name: str) -> Path | None:
