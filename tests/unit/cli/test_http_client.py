@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import click
 import pytest
-
 from oncelog.cli.http_client import exchange
 from oncelog.cli.worker_rest import request
 
