@@ -7,7 +7,7 @@ neither groups nor positions.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
@@ -47,7 +47,7 @@ async def list_offsets(
     `read_committed` the end is the last stable offset.
 
     Raises KafkaTimeoutError, which names the missing partitions. Raises UnknownTopicError if MISSING_TOPIC_ATTEMPTS
-    responses say that a topic does not exist. Errors that are not retriable are raised at once.
+    responses say that the same partition or its topic does not exist. Errors that are not retriable are raised at once.
     """
     lookup = _Lookup(cluster, wanted, read_committed, on_found)
     try:
@@ -129,19 +129,22 @@ class _Lookup:
         self._cluster = cluster
         self._read_committed = read_committed
         self._on_found = on_found
-        self._attempt = self._absent = 0
+        self._attempt = 0
+        self._absent: Counter[TopicPartition] = Counter()
+        """The number of rounds in which a partition or its topic was missing."""
 
     async def ask_leaders(self) -> None:
         """Ask the leader of each missing partition once.
 
-        Raises UnknownTopicError if the topic was missing in MISSING_TOPIC_ATTEMPTS rounds. Raises an error of a whole
-        request if the error is not retriable; errors of single partitions are only added to `problems`.
+        Raises UnknownTopicError if the same partition was missing in MISSING_TOPIC_ATTEMPTS rounds. Raises an error of
+        a whole request if the error is not retriable; errors of single partitions are only added to `problems`.
         """
         groups, self.problems = await _by_leader(self._cluster, self.missing)
-        absent = [error for error in self.problems.values() if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        self._absent += bool(absent)
-        if self._absent >= MISSING_TOPIC_ATTEMPTS and absent:
-            raise UnknownTopicError(absent[-1].code, absent[-1].message)
+        for one, error in self.problems.items():
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self._absent[one] += 1
+                if self._absent[one] >= MISSING_TOPIC_ATTEMPTS:
+                    raise UnknownTopicError(error.code, error.message)
         asked = [self._ask(node_id, part) for node_id, part in groups.items()]
         for part, answer in zip(groups.values(), await asyncio.gather(*asked, return_exceptions=True), strict=True):
             if isinstance(answer, KafkaError) and answer.retriable:
