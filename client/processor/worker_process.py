@@ -112,7 +112,7 @@ class _Child:
             made = load(factory)(number, **arguments)
             if inspect.isawaitable(made):
                 made = await made
-            for method in ("__aenter__", "run", "stop"):
+            for method in ("__aenter__", "__aexit__", "run", "stop"):
                 if not hasattr(made, method):
                     raise TypeError(f"{factory} returned a {type(made).__name__}, not a Processor")
         except Exception as error:

@@ -83,6 +83,7 @@ async def test_a_worker_that_keeps_dying_is_given_up_and_the_reason_told(job: Jo
         ("support.no_such_module:make", "ModuleNotFoundError"),
         ("support.processing_job:no_such_thing", "no callable 'no_such_thing'"),
         ("support.processing_job:make_nothing", "returned a NoneType, not a Processor"),
+        ("support.processing_job:make_unclosable", "returned a Unclosable, not a Processor"),
         ("no colon", "not of the form module:callable"),
     ],
 )

@@ -148,3 +148,16 @@ def make_copier(
 
 def make_nothing(number: int) -> None:
     """Return None: a factory that makes no processor."""
+
+
+class Unclosable:
+    """Has a processor's methods, except `__aexit__`."""
+
+    async def __aenter__(self) -> None: ...
+    async def run(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+def make_unclosable(number: int) -> Unclosable:
+    """Return an object that can be started, but not closed."""
+    return Unclosable()
