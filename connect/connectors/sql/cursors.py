@@ -49,6 +49,8 @@ class IncrementalCursor:
         self._after = None if offset is None else _position(source, offset)
         self._zoned: bool | None = None
         """Whether timestamps have a time zone; None until there is a timestamp."""
+        self._vanished: tuple[Any, ...] | None = None
+        """The position of the last group of which no row was found again."""
 
     def fetch(self, engine: sa.Engine) -> Batch:
         """Return the next new or changed rows, in order."""
@@ -76,14 +78,22 @@ class IncrementalCursor:
         """Return a batch that does not end between rows with equal positions.
 
         The last group of rows with equal positions may be incomplete. The batch consists of the rows before this group.
-        If there are none, the whole group is read and forms the batch. Raises ConnectError if the group is too large.
+        If there are none, the whole group is read and forms the batch. If all rows of the group were changed or deleted
+        in the meantime, the batch is empty, and the next poll reads again. Raises ConnectError if the group is too
+        large, or if no row is found by the same position again.
         """
         last = rows[-1].position
         earlier = [row for row in rows if row.position != last]
         if earlier:
             return earlier
         group = self.source.rows(connection, last, before, self._equal_limit + 1, equal=True)
-        if not group or len(group) > self._equal_limit:
+        if not group and last == self._vanished:
+            raise ConnectError(
+                f"no row is found by the timestamp {last[0]}, although the database has returned it twice: name "
+                "another column in timestamp.column.name, or use mode incrementing"
+            )
+        self._vanished = None if group else last
+        if len(group) > self._equal_limit:
             raise ConnectError(
                 f"more than {self._equal_limit} rows have the timestamp {last[0]}, and no other column orders them: "
                 "use mode timestamp+incrementing or a table with a primary key, or raise equal.timestamps.max.rows"

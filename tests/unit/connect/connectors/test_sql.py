@@ -19,6 +19,7 @@ from oncelog.connect.worker.task_context import TaskContext
 from support.source_tasks import RunningTask, Source
 
 sa = pytest.importorskip("sqlalchemy", reason="needs the extra: pip install 'oncelog[connect-sql]'")
+from oncelog.connect.connectors.sql import source as sql_source  # noqa: E402
 from oncelog.connect.connectors.sql.cursors import Batch, BulkCursor  # noqa: E402
 
 OLD = "2020-01-01 00:00:00"
@@ -135,6 +136,46 @@ async def test_equal_timestamps_without_a_key_make_one_batch(database: sqlite3.C
         await task.poll()
         with pytest.raises(ConnectError, match="more than 4 rows have the timestamp 2020-01-02"):
             await task.poll()
+
+
+@pytest.mark.parametrize(("change", "left"), [("UPDATE plain SET at = '2020-01-02'", 3), ("DELETE FROM plain", 0)])
+async def test_rows_that_change_before_their_group_is_read_are_polled_again(
+    database: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, left: int
+) -> None:
+    rows(database, "plain", *(("2020-01-01", f"r{number}") for number in range(3)))
+    changes = [change]
+    monkeypatch.setattr(sql_source.Source, "rows", _after_changes(tmp_path, changes))
+    new = source(tmp_path, "timestamp", table_whitelist="plain", batch_max_rows="2")
+    async with await new.task() as task:
+        assert await task.poll() == []
+        assert not changes
+        assert sorted(names(await task.poll())) == [f"r{number}" for number in range(left)]
+
+
+async def test_a_timestamp_that_never_equals_itself_is_refused(
+    database: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows(database, "plain", *(("2020-01-01", f"r{number}") for number in range(3)))
+    monkeypatch.setattr(sql_source, "_equal", lambda order, position: sa.false())
+    new = source(tmp_path, "timestamp", table_whitelist="plain", batch_max_rows="2")
+    async with await new.task() as task:
+        assert await task.poll() == []
+        with pytest.raises(ConnectError, match="no row is found by the timestamp 2020-01-01"):
+            await task.poll()
+
+
+def _after_changes(tmp_path: Path, changes: list[str]) -> Any:
+    """Return a `Source.rows` that makes the changes before it first reads a group of rows with equal positions."""
+    read = sql_source.Source.rows
+
+    def changed(*arguments: Any, equal: bool = False) -> list[sql_source.Row]:
+        if equal and changes:
+            connection = sqlite3.connect(tmp_path / "data.db", isolation_level=None)
+            connection.execute(changes.pop())
+            connection.close()
+        return read(*arguments, equal=equal)
+
+    return changed
 
 
 async def test_rows_wait_until_the_delay_is_over(database: sqlite3.Connection, tmp_path: Path) -> None:
