@@ -188,8 +188,10 @@ def load_class(name: str) -> type:
         found: object = import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConnectError(f"plugin {name!r} cannot be imported from {location}: {error}") from error
+    except Exception as error:  # a module may raise any error when it is imported
+        raise ConnectError(
+            f"plugin {name!r} cannot be imported from {location}: {type(error).__name__}: {error}"
+        ) from error
     if not isinstance(found, type):
         raise ConnectError(f"plugin {name!r}: {location} is not a class but {found!r}")
     return found

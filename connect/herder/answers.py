@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..api.connector import SourceConnector
-from ..errors import NotFoundError
+from ..errors import ConnectError, NotFoundError
 from ..plugins import load_class, names_sink
 from ..stores.cluster_config import ClusterConfigState, Config
 from ..stores.config_records import RestartRequest
@@ -38,7 +38,7 @@ def connector_type(config: Config | None) -> str:
     name = None if config is None else config.get("connector.class")
     if name is None:
         return "unknown"
-    with suppress(Exception):  # a module may raise any error when it is imported
+    with suppress(ConnectError):  # the class cannot be imported
         if issubclass(load_class(name), SourceConnector):
             return "source"
     return "sink" if names_sink(name) else "unknown"

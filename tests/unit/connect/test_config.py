@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -231,6 +232,27 @@ def test_an_unknown_plugin_says_how_plugins_are_named() -> None:
         load_class("no_such_module:Class")
     with pytest.raises(ConnectError, match="is not a class"):
         load_class("os:path")
+    with pytest.raises(ConnectError, match=r"cannot be imported from \.relative:Class"):
+        load_class(".relative:Class")
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("class", "SyntaxError: invalid syntax"),
+        ("int(None)", r"TypeError: int\(\) argument must be"),
+        ("{}['HOME']", "KeyError: 'HOME'"),
+    ],
+)
+def test_a_plugin_whose_module_fails_names_the_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, reason: str
+) -> None:
+    from oncelog.connect.plugins import load_class
+
+    (tmp_path / "broken_plugin.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConnectError, match=f"cannot be imported from broken_plugin:Class: {reason}"):
+        load_class("broken_plugin:Class")
 
 
 @pytest.mark.parametrize("pattern", ["[a-z&&[^x]]", "[a[bc]]", "x[^]&&a]", r"[\]a[b]]"])
