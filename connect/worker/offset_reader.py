@@ -35,15 +35,12 @@ class StoredOffsets:
         return list(answers)
 
     async def partitions(self) -> list[SourcePartition]:
-        """Return all source partitions that have a committed offset, in any order.
-
-        This includes partitions whose offset was deleted in the connector's own topic.
-        """
-        merged: dict[bytes, SourcePartition] = {}
-        for store in self._stores:
-            for partition, _ in await store.of_connector(self._connector):
-                merged.setdefault(sorted_key(self._connector, partition), partition)
-        return list(merged.values())
+        """Return all source partitions that have a committed offset, in any order."""
+        merged: dict[bytes, tuple[SourcePartition, SourceOffset | None]] = {}
+        for store in reversed(self._stores):
+            for partition, offset in await store.of_connector(self._connector):
+                merged[sorted_key(self._connector, partition)] = partition, offset
+        return [partition for partition, offset in merged.values() if offset is not None]
 
     def offset_blocking(self, partition: SourcePartition) -> SourceOffset | None:
         """Return the last committed offset as `offset` does, for calls from a thread."""

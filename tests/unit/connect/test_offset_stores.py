@@ -12,6 +12,7 @@ from oncelog.connect.herder import offset_requests
 from oncelog.connect.settings.connector import ConnectorConfig, source_config_def
 from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
 from oncelog.connect.stores.memory_log import MemoryLog
+from oncelog.connect.stores.offset_records import DELETED
 from oncelog.connect.stores.offset_store import OffsetStore
 from oncelog.connect.worker import clients, offset_copies
 from oncelog.connect.worker.clients import client_settings
@@ -192,6 +193,17 @@ async def test_the_partitions_of_all_stores_are_listed_once() -> None:
     partitions = await stored.partitions()
     assert sorted(partitions, key=lambda partition: partition["a"]) == [{"a": 1, "b": 1}, {"a": 2}, {"a": 3}]
     assert None not in await stored.offsets(partitions)
+
+
+async def test_a_partition_whose_offset_was_deleted_is_not_listed() -> None:
+    own, common = OffsetStore(MemoryLog()), OffsetStore(MemoryLog())
+    for store, records in (
+        (own, [(b'["c",{"a":1,"b":1}]', DELETED), (b'["c",{"a":2}]', DELETED), (b'["c",{"a":3}]', b'{"at":3}')]),
+        (common, [(b'["c",{"b":1,"a":1}]', b'{"at":1}'), (b'["c",{"a":3}]', b"null"), (b'["c",{"a":4}]', b"null")]),
+    ):
+        await store.start()
+        await store.write_raw(records)
+    assert await StoredOffsets("c", [own, common]).partitions() == [{"a": 3}]
 
 
 async def test_a_commit_first_deletes_offsets_even_if_older_copies_wait() -> None:
