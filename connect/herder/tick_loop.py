@@ -195,20 +195,18 @@ class TickLoop:
         """Read the config topic to its end; return False if this fails or takes too long."""
         try:
             await unless_stopped(self._configs.refresh(self._config["worker.sync.timeout.ms"] / 1000), self._stopping)
-        except (TimeoutError, RetriableError):
-            await self._lag_behind()
+        except (TimeoutError, RetriableError) as error:
+            await self._lag_behind(str(error) or "not within worker.sync.timeout.ms")
             return False
         self._unsynced = 0
         return True
 
-    async def _lag_behind(self) -> None:
+    async def _lag_behind(self, reason: str) -> None:
         if self._unsynced == 0:
             await self._member.leave("taking too long to read the log", still_running=True)
             self._member.request_rejoin("the worker had not read the config topic to its end")
         self._unsynced += 1
-        log.warning(
-            "the config topic was not read to its end within worker.sync.timeout.ms, attempt %d", self._unsynced
-        )
+        log.warning("the config topic was not read to its end, attempt %d: %s", self._unsynced, reason)
         if self._unsynced > UNSYNCED_ATTEMPTS:
             if self._work.started:
                 log.warning("stopping all work, because the group assigns it to other workers")

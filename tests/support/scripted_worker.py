@@ -87,6 +87,8 @@ class SharedTopic:
         """The keys of each fenced append."""
         self.readable = asyncio.Event()
         self.readable.set()
+        self.read_error: Exception | None = None
+        """The error of a read while the topic is unreadable; None if the read hangs."""
 
     def keys(self) -> list[str]:
         return [record.key.decode() for record in self.records]
@@ -119,6 +121,8 @@ class ScriptedLog:
         self.topic.readers = [reader for reader in self.topic.readers if reader[0] is not self]
 
     async def read_to_end(self, timeout_s: float | None = None) -> None:
+        if not self.topic.readable.is_set() and self.topic.read_error is not None:
+            raise self.topic.read_error
         async with asyncio.timeout(timeout_s):
             await self.topic.readable.wait()
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from oncelog.client.errors import NetworkError
 from oncelog.connect.errors import (
     AlreadyExistsError,
     BadRequestError,
@@ -25,6 +26,7 @@ from oncelog.connect.signatures import ALGORITHM_HEADER, SIGNATURE_HEADER, signe
 from oncelog.connect.stores.config_records import RestartRequest, TargetState, connector_config
 from oncelog.connect.stores.ids import ConnectorTaskId
 from oncelog.connect.stores.status_records import State
+from oncelog.protocol.errors import ErrorCode
 from support.scripted_worker import Cluster, Herder, simulate
 
 C0, C1 = ConnectorTaskId("c", 0), ConnectorTaskId("c", 1)
@@ -700,6 +702,31 @@ def test_a_worker_that_cannot_read_the_config_topic_leaves_and_stops_its_work_at
         await herder.stop()
 
     simulate(scenario())
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (None, "not within worker.sync.timeout.ms"),
+        (NetworkError(ErrorCode.NETWORK_EXCEPTION, "the connection was lost"), "the connection was lost"),
+    ],
+)
+def test_a_worker_says_why_it_cannot_read_the_config_topic(
+    caplog: pytest.LogCaptureFixture, error: Exception | None, reason: str
+) -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=1)
+        herder.cluster.configs.readable.clear()
+        herder.cluster.configs.read_error = error
+        herder.assign(["c"], [C0], offset=herder.member.configs.offset + 1)
+        await asyncio.sleep(4)
+        await herder.stop()
+
+    simulate(scenario())
+    (first, *_) = [each.getMessage() for each in caplog.records if "not read to its end" in each.getMessage()]
+    assert "attempt 1" in first
+    assert reason in first
+    assert ("worker.sync.timeout.ms" in first) is (error is None)
 
 
 def test_a_stop_ends_a_join_that_hangs() -> None:
