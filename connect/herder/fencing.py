@@ -26,7 +26,7 @@ from .requests import Requests
 log = logging.getLogger(__name__)
 
 FenceProducers = Callable[[str, int, Mapping[str, str]], Awaitable[None]]
-"""A function of (connector, number of tasks, connector's settings). It fences all producers or raises ConnectError."""
+"""A function of (connector, number of tasks, connector's settings). It fences all producers or raises an error."""
 
 
 class FencesAtLeader(Protocol):
