@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ...client.errors import FatalError, IllegalStateError, KafkaError
 from ...client.producer import Producer
@@ -23,15 +23,20 @@ from .delivery import Acknowledged, Copies, PendingOffsets
 from .pipeline import Pipeline, ProducerRecord
 from .topic_tracker import TopicTracker
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
 class _Sent(NamedTuple):
-    """A record that was passed to `send`; `delivery` is None for a record that was dropped or skipped."""
+    """A record that was passed to `send`; `delivery` is None for a record that was dropped or skipped.
+
+    `again` is the number of records that had been produced when this record was sent again, or 0.
+    """
 
     record: SourceRecord
     converted: ProducerRecord | None
     delivery: RecordDelivery | None
+    again: int = 0
 
 
 class AtLeastOnceDelivery:
@@ -70,6 +75,9 @@ class AtLeastOnceDelivery:
         self._keep = keep_records
         self._sent: deque[_Sent] = deque()
         """The records whose outcomes are checked one by one, in order."""
+        self._outcomes: Acknowledged = []
+        """The outcomes of which the task has not been told."""
+        self._produced = 0
         self._interval_s, self._timeout_s = interval_s, timeout_s
         self._next = 0.0
         self._lost = False
@@ -97,7 +105,8 @@ class AtLeastOnceDelivery:
     async def batch_done(self) -> None:
         """Process the acknowledgements received so far, and commit the offsets if the interval has passed."""
         if self._sent:
-            await self._settle()
+            await self._in_time(self._settle())
+            await self._tell()
         now = asyncio.get_running_loop().time()
         if now >= self._next:
             self._next = now + self._interval_s
@@ -106,24 +115,16 @@ class AtLeastOnceDelivery:
     async def finish(self) -> None:
         """Wait for all records, then write their offsets; raise the error of a record that failed.
 
-        If the timeout passes before all records are acknowledged, write nothing. If it passes during the write, the
-        offsets may have been written.
+        If the timeout passes before all records are acknowledged or skipped, write nothing. If it passes during the
+        write, the offsets may have been written.
         """
         if self._lost or not (self._offsets or self._sent):
             return
         self._lost = True
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                await self._flush()
-            await self._settle(wait=True)
-            async with asyncio.timeout(self._timeout_s):
-                pairs: Sequence[tuple[bytes, bytes | None]] = self._offsets.records()
-                if self._copies is not None:
-                    pairs = await self._copies.before_commit(pairs)
-                await self._store.write_raw(pairs)
-        except TimeoutError as error:
-            if isinstance(error, KafkaError):
-                raise  # a record failed
+        in_time = await self._in_time(self._flush())
+        await self._tell()
+        pairs = await self._in_time(self._write()) if in_time else None
+        if pairs is None:
             log.warning(
                 "task %s: offsets were not committed within %g s (offset.flush.timeout.ms); they will be committed "
                 "later",
@@ -137,13 +138,6 @@ class AtLeastOnceDelivery:
         self._offsets.clear()
         self._lost = False
         await self._committed()
-
-    async def _flush(self) -> None:
-        try:
-            await self._producer.flush()
-        except KafkaError:
-            if not self._pipeline.tolerates:
-                raise  # otherwise the deliveries raise the error again
 
     async def finish_failed(self, unsent: Iterable[SourceRecord]) -> None:
         """Write the offsets of the records that were produced before the task failed.
@@ -171,39 +165,88 @@ class AtLeastOnceDelivery:
         delivery = await self._producer.enqueue(
             topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
         )
+        self._produced += 1
         if self._tracker is not None:
             self._tracker.sent(topic, delivery)
         return delivery
 
-    async def _settle(self, *, wait: bool = False) -> None:
-        """Process the outcomes of records in order, up to the first pending record.
+    async def _in_time(self, work: Awaitable[T]) -> T | None:
+        """Return the result of `work`, or None if it takes longer than the timeout, which cancels it.
 
-        With `wait`, wait for all records.
+        Raises KafkaError if a record failed, even if the failure is a timeout of the client.
         """
-        acknowledged: Acknowledged = []
-        while self._sent and (wait or self._sent[0].delivery is None or self._sent[0].delivery.done()):
-            metadata = await self._outcome(self._sent[0])
-            acknowledged.append((self._sent.popleft().record, metadata))
-        if self._keep and acknowledged:
-            await self._acknowledged(acknowledged)
-
-    async def _outcome(self, sent: _Sent) -> RecordMetadata | None:
-        """Return the metadata of a produced record, or None for a record that was not produced."""
-        record, converted, delivery = sent
-        if delivery is None or converted is None:
-            return None
         try:
-            return await delivery
-        except KafkaError as error:
-            if not self._pipeline.tolerates:
-                self._lost = True
+            async with asyncio.timeout(self._timeout_s):
+                return await work
+        except TimeoutError as error:
+            if isinstance(error, KafkaError):
                 raise
-            log.debug("task %s: a batch of records failed, so each record is sent again alone: %s", self._task, error)
-        try:
-            return await (await self._enqueue(converted))
-        except KafkaError as error:
-            self._failed(record, error)
             return None
+
+    async def _flush(self) -> bool:
+        """Wait until all records are acknowledged or skipped; then return True."""
+        await self._send_buffered()
+        await self._settle(wait=True)
+        return True
+
+    async def _send_buffered(self) -> None:
+        try:
+            await self._producer.flush()
+        except KafkaError:
+            if not self._pipeline.tolerates:
+                raise  # otherwise the deliveries raise the error again
+
+    async def _write(self) -> Sequence[tuple[bytes, bytes | None]]:
+        """Write the offsets, and return their records."""
+        pairs: Sequence[tuple[bytes, bytes | None]] = self._offsets.records()
+        if self._copies is not None:
+            pairs = await self._copies.before_commit(pairs)
+        await self._store.write_raw(pairs)
+        return pairs
+
+    async def _settle(self, *, wait: bool = False) -> None:
+        """Process the outcomes of records in order, up to the first pending record. With `wait`, wait for all records.
+
+        May be cancelled: the next call continues with the same record.
+        """
+        while self._sent and (wait or self._sent[0].delivery is None or self._sent[0].delivery.done()):
+            metadata = await self._outcome()
+            self._outcomes.append((self._sent.popleft().record, metadata))
+
+    async def _outcome(self) -> RecordMetadata | None:
+        """Return the metadata of the first sent record when it is produced, or None if it is dropped or skipped.
+
+        A record that failed is sent again, until it was the only record that was sent: then it is skipped.
+        """
+        while True:
+            record, converted, delivery, again = self._sent[0]
+            if delivery is None or converted is None:
+                return None
+            try:
+                return await delivery
+            except KafkaError as error:
+                if not self._pipeline.tolerates:
+                    self._lost = True
+                    raise
+                if again == self._produced:
+                    self._failed(record, error)
+                    return None
+                log.debug(
+                    "task %s: a batch of records failed, so each record is sent again alone: %s", self._task, error
+                )
+            await self._send_buffered()
+            try:
+                delivery = await self._enqueue(converted)
+            except KafkaError as error:
+                self._failed(record, error)
+                return None
+            self._sent[0] = _Sent(record, converted, delivery, self._produced)
+
+    async def _tell(self) -> None:
+        """Tell the task of the outcomes, if it wants to know them. Not limited in time: the task's code runs."""
+        outcomes, self._outcomes = self._outcomes, []
+        if self._keep and outcomes:
+            await self._acknowledged(outcomes)
 
     def _failed(self, record: SourceRecord, error: KafkaError) -> None:
         """Skip a record that cannot be produced; raise the error if errors.tolerance does not allow this."""
