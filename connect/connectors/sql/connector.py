@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Mapping, Sequence
@@ -81,16 +82,20 @@ class SqlSourceConnector(SourceConnector):
         self, config: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
         """Raise ConnectError if an offset is not the position of a row; otherwise return True."""
-        from .positions import decode
-
         for partition, offset in offsets:
             if offset is None:
-                continue
-            if not ("table" in partition or "query" in partition):
-                raise ConnectError('a partition must be {"table": name} or {"query": "query"}')
-            for name, value in offset.items():
-                if name in ("timestamp", "incrementing"):
-                    decode(value)
+                continue  # any partition may be reset
+            match {"timestamp": "null", **partition}:
+                case {"table": str(), "timestamp": "null", **others} if not others:
+                    pass
+                case {"query": "query", "timestamp": "null", **others} if not others:
+                    pass
+                case _:
+                    raise ConnectError(
+                        'a partition must be {"table": name} or {"query": "query"}, and may also have "timestamp": '
+                        '"null" for the rows without a timestamp'
+                    )
+            _check_offset(offset)
         return True
 
     def _tables(self) -> list[str]:
@@ -106,3 +111,25 @@ class SqlSourceConnector(SourceConnector):
                     self.context.request_task_reconfiguration()
             except ConnectError as error:
                 log.warning("%s; the tasks continue with the known tables", error)
+
+
+def _check_offset(offset: SourceOffset) -> None:
+    """Raise ConnectError if no mode has such an offset, or if a value is not part of a position."""
+    from .positions import decode
+
+    rows = offset.keys() - {"key"}
+    if rows - {"complete"} != {"pass"} and (not rows or not rows <= {"timestamp", "incrementing"}):
+        raise ConnectError(
+            "an offset must have timestamp or incrementing or both or, in mode bulk, pass, and may have key and, in "
+            "mode bulk, complete, as GET offsets shows them"
+        )
+    if not isinstance(offset.get("pass", 0), int):
+        raise ConnectError(f'"pass" in the offset {dict(offset)} must be a number')
+    try:
+        key = json.loads(offset.get("key", "[]"))
+    except (TypeError, ValueError):
+        key = None
+    if not isinstance(key, list):
+        raise ConnectError(f'"key" in the offset {dict(offset)} must be the JSON of a list')
+    for value in (*key, *(offset[name] for name in ("timestamp", "incrementing") if name in offset)):
+        decode(value)

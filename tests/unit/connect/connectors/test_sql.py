@@ -413,6 +413,51 @@ async def test_an_offset_of_another_mode_is_refused(database: sqlite3.Connection
             await task.poll()
 
 
+@pytest.mark.parametrize(
+    ("partition", "offset"),
+    [
+        ({"table": "t"}, {"incrementing": 5}),
+        ({"table": "t", "timestamp": "null"}, {"incrementing": 5}),
+        ({"query": "query", "timestamp": "null"}, {"incrementing": 5}),
+        ({"query": "query"}, {"timestamp": "datetime(2026-01-02T03:04:05)", "incrementing": 5}),
+        ({"table": "t"}, {"timestamp": "2026-01-02", "key": '[1,"uuid(12345678-1234-5678-1234-567812345678)"]'}),
+        ({"table": "t"}, {"pass": 3, "complete": True}),
+        ({"table": "t"}, {"pass": 3, "key": "[7]"}),
+        ({"table": "t", "of": "another connector"}, None),
+    ],
+)
+def test_the_offsets_that_a_task_can_read_can_be_set(partition: dict[str, Any], offset: dict[str, Any] | None) -> None:
+    assert SqlSourceConnector().alter_offsets({}, [(partition, offset)])
+
+
+@pytest.mark.parametrize(
+    ("partition", "offset", "message"),
+    [
+        ({"table": "t", "query": "query"}, {"incrementing": 5}, "a partition must be"),
+        ({"table": "t", "of": "another connector"}, {"incrementing": 5}, "a partition must be"),
+        ({"table": 5}, {"incrementing": 5}, "a partition must be"),
+        ({"query": "SELECT 1"}, {"incrementing": 5}, "a partition must be"),
+        ({"query": "query", "timestamp": 5}, {"incrementing": 5}, r'may also have "timestamp": "null"'),
+        ({"table": "t"}, {"incremental": 5}, "an offset must have"),
+        ({"table": "t"}, {"incrementing": 5, "more": 5}, "an offset must have"),
+        ({"table": "t"}, {}, "an offset must have"),
+        ({"table": "t"}, {"key": "[7]"}, "an offset must have"),
+        ({"table": "t"}, {"pass": 3, "incrementing": 5}, "an offset must have"),
+        ({"table": "t"}, {"timestamp": "datetime(never)"}, "is not a position"),
+        ({"table": "t"}, {"pass": "3"}, '"pass" .* must be a number'),
+        ({"table": "t"}, {"pass": 3, "key": 7}, '"key" .* must be the JSON of a list'),
+        ({"table": "t"}, {"pass": 3, "key": "7"}, '"key" .* must be the JSON of a list'),
+        ({"table": "t"}, {"timestamp": "2026-01-02", "key": "[7"}, '"key" .* must be the JSON of a list'),
+        ({"table": "t"}, {"timestamp": "2026-01-02", "key": '["uuid(7)"]'}, "is not a position"),
+    ],
+)
+def test_offsets_that_no_task_can_read_are_refused(
+    partition: dict[str, Any], offset: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConnectError, match=message):
+        SqlSourceConnector().alter_offsets({}, [(partition, offset)])
+
+
 def test_validation_says_what_contradicts_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def errors(**changes: str) -> list[str]:
         config = {"connection.url": "sqlite:///x", "mode": "incrementing", "topic.prefix": "p", **changes}
