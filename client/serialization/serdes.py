@@ -8,6 +8,7 @@ import dataclasses
 import datetime
 import enum
 import json
+import math
 import uuid
 from collections.abc import Callable
 from typing import Any, Final, Generic, Literal
@@ -47,8 +48,8 @@ class StringSerde:
 class JsonSerde:
     """JSON values: dicts, lists, strings, numbers, bools. Uses orjson if it is installed.
 
-    `default` is called with each object that JSON cannot represent, and returns a value in its place. `serialize`
-    raises ValueError for NaN and infinite numbers, which JSON does not have.
+    `default` is called with each object that JSON cannot represent, and returns a value in its place. Both methods
+    raise ValueError for NaN and infinite numbers, which JSON does not have.
     """
 
     def __init__(self, default: Callable[[Any], Any] | None = None) -> None:
@@ -132,5 +133,20 @@ def _as_orjson(default: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
 
 
 def json_value(data: bytes) -> Any:
-    """Return the value parsed from JSON in UTF-8."""
-    return orjson.loads(data) if orjson is not None else json.loads(data)
+    """Return the value parsed from JSON in UTF-8. Raises ValueError for data that is not JSON in UTF-8."""
+    if orjson is not None:
+        return orjson.loads(data)
+    text = data.decode()
+    value = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+    if "\\u" in text:
+        json_bytes(value)  # refuses half of a surrogate pair, as orjson does
+    return value
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text)

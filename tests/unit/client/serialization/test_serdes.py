@@ -104,6 +104,31 @@ def test_numbers_that_json_does_not_have_are_refused(number: float) -> None:
             DataclassSerde(Order).serialize("t", order)
 
 
+@pytest.mark.usefixtures("_both_json_libraries")
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"NaN",
+        b"[Infinity]",
+        b'{"a": -Infinity}',
+        b"1e999",
+        b'"\\ud800"',
+        b'"\xed\xa0\x80"',
+        b"\xef\xbb\xbf1",
+        '"K\u00e4se"'.encode("utf-16"),
+    ],
+)
+def test_both_json_libraries_refuse_what_is_not_json_in_utf_8(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        JsonSerde().deserialize("t", data)
+
+
+@pytest.mark.usefixtures("_both_json_libraries")
+def test_both_json_libraries_read_escapes_and_numbers() -> None:
+    data = b'["\\ud83d\\ude00", 1.5, -2e3, 1e-999, 7]'
+    assert JsonSerde().deserialize("t", data) == ["\U0001f600", 1.5, -2000.0, 0.0, 7]
+
+
 def test_null_in_other_places_is_written() -> None:
     value = {"null": None, "text": "null", "at": datetime.date(2026, 1, 2), "line": Line("a"), "colour": Colour.RED}
     data = JsonSerde(default=repr).serialize("t", value)
