@@ -7,6 +7,7 @@ task does not read the records again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -35,6 +36,12 @@ _ENDED_BY_OTHERS: Final = (
 )
 """The errors of a producer whose transaction another client or the cluster has ended."""
 
+_FENCED: Final = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+"""The errors of a producer that was fenced. They have this meaning even if the result of its commit is unknown."""
+
+_ASK_AGAIN_S: Final = 1.0
+"""The wait, in seconds, before a commit without a result is asked for again."""
+
 
 def transactional_id(group_id: str, task: ConnectorTaskId) -> str:
     """Return the transactional id of a task; it is the same on every worker of the group."""
@@ -54,9 +61,9 @@ class StartChecks(Protocol):
 class _Losses:
     """A context manager that raises ProducerLostError for errors after which only a new producer can continue.
 
-    It raises FencedError if another client or the cluster has ended the transaction, and UnknownCommitError if it is
-    not known whether the transaction was committed. It is a class because it is entered for each record: a generator
-    would take six times as long.
+    It raises FencedError if another client or the cluster has ended the transaction or fenced the producer, and
+    UnknownCommitError if it is not known for another reason whether the transaction was committed. It is a class
+    because it is entered for each record: a generator would take six times as long.
     """
 
     def __init__(self, task: ConnectorTaskId) -> None:
@@ -68,7 +75,7 @@ class _Losses:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if error is None:
             return
-        if isinstance(error, CommitUnknownError):
+        if isinstance(error, CommitUnknownError) and error.code not in _FENCED:
             raise UnknownCommitError(
                 f"task {self._task} does not know whether its last transaction was committed: "
                 f"{error.message.rstrip('.')}. Restart the task: it continues after the last committed record"
@@ -202,7 +209,7 @@ class ExactlyOnceDelivery:
                 pairs = await self._copies.before_commit(pairs)
             for key, value in pairs:
                 await enqueue(self._producer, self._offsets_topic, key, value, self._places(key))
-            await self._producer.commit_transaction()
+            await self._commit_known()
             self._open = False
             if self._copies is not None:
                 self._copies.after_commit(pairs)
@@ -210,3 +217,21 @@ class ExactlyOnceDelivery:
         if kept:
             await self._acknowledged([(record, None if sent is None else await sent) for record, sent in kept])
         await self._committed()
+
+    async def _commit_known(self) -> None:
+        """Commit the transaction. While the result is unknown, ask for it again, as long as it can be learned.
+
+        A new producer could not learn the result. It would also fence another worker's task that has taken over.
+        """
+        while True:
+            try:
+                return await self._producer.commit_transaction()
+            except CommitUnknownError as error:
+                if not error.can_ask_again:
+                    raise
+                log.warning(
+                    "task %s does not know yet whether its last transaction was committed, and asks again: %s",
+                    self._task,
+                    error.message,
+                )
+            await asyncio.sleep(_ASK_AGAIN_S)

@@ -207,6 +207,23 @@ async def test_a_task_that_does_not_know_whether_it_has_committed_starts_again(
         assert await values(bootstrap, topic, 10) == list(range(1, 11))
 
 
+async def test_a_task_that_was_fenced_before_its_commit_was_repeated_is_failed(
+    bootstrap: str, fresh_name: Names
+) -> None:
+    topic = fresh_name("counts")
+    async with FaultProxy(bootstrap) as proxy, worker(bootstrap, **exactly_once(fresh_name("alone"))) as herder:
+        for code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.PRODUCER_FENCED):
+            proxy.answer(EndTxnRequest, lambda _, code=code: EndTxnResponse(0, int(code)))
+        through_proxy = {"producer.override.bootstrap.servers": proxy.address}
+        await herder.put_connector("c", counting("c", topic) | through_proxy, None, replace=False)
+        status = await until(
+            lambda: herder.connector_status("c"),
+            lambda known: [task["state"] for task in known["tasks"]] == ["FAILED"],
+        )
+        assert "was fenced" in status["tasks"][0]["trace"]
+        assert proxy.seen["InitProducerId"] == 1
+
+
 async def test_at_least_once_goes_on_from_the_file_of_offsets(
     bootstrap: str, fresh_name: Names, tmp_path: Path
 ) -> None:
