@@ -40,7 +40,7 @@ _FENCED: Final = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 """The errors of a producer that was fenced. They have this meaning even if the result of its commit is unknown."""
 
 _ASK_AGAIN_S: Final = 1.0
-"""The wait, in seconds, before a commit without a result is asked for again."""
+"""The wait, in seconds, before the task asks again for the result of a commit."""
 
 
 def transactional_id(group_id: str, task: ConnectorTaskId) -> str:

@@ -39,10 +39,10 @@ class PostgresSourceConnector(SourceConnector):
     ) -> bool:
         """Raise ConnectError for offsets that are not a position in the server's log; return True."""
         for partition, offset in offsets:
+            if offset is None:
+                continue  # any partition may be reset
             if partition.keys() != {"server"}:
                 raise ConnectError('a partition must be {"server": NAME}, where NAME is the value of topic.prefix')
-            if offset is not None and not (
-                isinstance(offset.get("lsn"), int) and isinstance(offset.get("event", 0), int)
-            ):
+            if not (isinstance(offset.get("lsn"), int) and isinstance(offset.get("event", 0), int)):
                 raise ConnectError('an offset must be {"lsn": number, "event": number}; null starts a new snapshot')
         return True

@@ -31,10 +31,10 @@ class SingerSourceConnector(SourceConnector):
     ) -> bool:
         """Raise ConnectError if an offset is not a state of a tap; otherwise return True."""
         for partition, offset in offsets:
+            if offset is None:
+                continue  # any partition may be reset
             if partition.keys() != {"tap"}:
                 raise ConnectError('a partition must be {"tap": name}')
-            if offset is None:
-                continue
             try:
                 json.loads(offset["state"])
             except (KeyError, TypeError, ValueError):

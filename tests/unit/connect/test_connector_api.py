@@ -44,6 +44,13 @@ def test_a_connector_of_one_part_names_its_settings_and_its_task_alone() -> None
         Own().start({})
 
 
+@pytest.mark.parametrize("name", ["DirectorySource", "FileStreamSource", "PostgresSource", "SingerSource", "SqlSource"])
+async def test_the_offset_of_any_source_partition_can_be_reset(name: str) -> None:
+    connector = load_class(name)()
+    altered = connector.alter_offsets({"file": "f"}, [({"of": "another connector of that name"}, None)])
+    assert altered if isinstance(altered, bool) else await altered
+
+
 def test_what_is_built_in_has_the_version_of_the_worker() -> None:
     assert HeartbeatSourceConnector.version() == VERSION
 
