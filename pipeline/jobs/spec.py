@@ -28,6 +28,9 @@ AVAILABLE_NOW: Final = "available-now"
 _OWN: Final = {"transactionalId": "they fence each other", "writeId": "only one of them is written"}
 """The options whose values sinks of one cluster must not share, with what happens if two sinks share a value."""
 
+_KEYS: Final = {"sources": "source", "transforms": "transform", "sinks": "sink", "frame": "from"}
+"""The keys in the job file of fields that have another name."""
+
 METRICS: Final = "oncelog.json."
 """Prefix of the names of Spark's observed metrics that count the bad records and tombstones of a JSON source."""
 
@@ -147,9 +150,9 @@ def parse(raw: Mapping[str, Any], where: str, directory: Path) -> Job:
     sinks = _tables(Sink, raw.pop("sink", []), f"{where}: sink")
     job = _table(
         Job,
-        {**raw, "sources": sources, "transforms": transforms, "sinks": sinks, "directory": directory},
+        {**raw, "source": sources, "transform": transforms, "sink": sinks},
         where,
-        hidden=("sources", "transforms", "sinks", "directory"),
+        directory=directory,
     )
     _check(job, where)
     return job
@@ -184,24 +187,23 @@ def _tables(cls: type[T], raw: Any, where: str) -> tuple[T, ...]:
     return tuple(_table(cls, one, where) for one in raw)
 
 
-def _table(cls: type[T], raw: Any, where: str, hidden: tuple[str, ...] = ()) -> T:
+def _table(cls: type[T], raw: Any, where: str, **made: Any) -> T:
     """Return a TOML table of the job file as an instance of its dataclass. Raises JobError.
 
-    `where` names the table in error messages. They never suggest the fields in `hidden` as keys.
+    `where` names the table in error messages. `made` has the values of fields that are no keys of the table.
     """
     if not isinstance(raw, Mapping):
         raise JobError(f"{where} is not a table")
-    values = {("frame" if name == "from" else name): value for name, value in raw.items()}
+    values = dict(raw)
     name = values.get("name")
-    where = f"{where} {name!r}" if isinstance(name, str) and not hidden else where
-    known = {one.name: one for one in fields(cls)}  # type: ignore[arg-type]
+    where = f"{where} {name!r}" if isinstance(name, str) and not made else where
+    known = {_KEYS.get(one.name, one.name): one for one in fields(cls) if one.name not in made}  # type: ignore[arg-type]
     for key in values:
         if key not in known:
-            offered = [one for one in known if one not in hidden]
-            near = difflib.get_close_matches(key, offered, n=1)
+            near = difflib.get_close_matches(key, known, n=1)
             raise JobError(
                 f"{where}: there is no {key!r}; "
-                f"{f'did you mean {near[0]}?' if near else 'choose one of ' + ', '.join(offered)}"
+                f"{f'did you mean {near[0]}?' if near else 'choose one of ' + ', '.join(known)}"
             )
     for key in ("options", "spark", "watermark"):
         if not isinstance(values.get(key, {}), Mapping):
@@ -218,15 +220,13 @@ def _table(cls: type[T], raw: Any, where: str, hidden: tuple[str, ...] = ()) -> 
         values["select"] = tuple(select)
     for key, value in values.items():
         expected = {"str": str, "bool": bool, "int": int, "int | None": int}.get(str(known[key].type))
-        if expected is not None and (not isinstance(value, expected) or (expected is int and value is True)):
+        if expected is not None and type(value) is not expected:  # a boolean is no int here
             raise JobError(f"{where}: {key} = {value!r} is not of type {expected.__name__}")
     try:
-        return cls(**values)
+        return cls(**{known[key].name: value for key, value in values.items()}, **made)
     except TypeError as error:
         missing = re.findall(r"'(\w+)'", str(error))
-        raise JobError(
-            f"{where}: {', '.join('from' if one == 'frame' else one for one in missing)} must be set"
-        ) from None
+        raise JobError(f"{where}: {', '.join(_KEYS.get(one, one) for one in missing)} must be set") from None
 
 
 def _flat(options: Any, prefix: str = "") -> list[tuple[str, Any]]:
