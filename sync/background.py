@@ -152,16 +152,18 @@ class BackgroundLoop:
 
     def shut_down(self) -> None:
         """Close the clients that are still open, and wait for those that other threads are closing. Give up after
-        EXIT_TIMEOUT_S. Then end the thread.
+        EXIT_TIMEOUT_S, or BLOCKED_LOOP_S later if a function of the program blocks the loop. Then end the thread.
         """
+        timeout_s = EXIT_TIMEOUT_S + BLOCKED_LOOP_S
+        deadline = time.monotonic() + timeout_s
         try:
-            self.run(self._close_all, timeout_s=EXIT_TIMEOUT_S + BLOCKED_LOOP_S)
+            self.run(self._close_all, timeout_s=timeout_s)
         except TimeoutError:
             log.warning(NOT_CLOSED, EXIT_TIMEOUT_S)
         finally:
             self._is_shut_down = True
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(EXIT_TIMEOUT_S)
+            self._thread.join(max(deadline - time.monotonic(), 0.0))
             if not self._thread.is_alive():
                 self._loop.close()
 
@@ -252,13 +254,19 @@ class _Call(Generic[T]):
         """Wait until the coroutine has ended; may be called again if it was interrupted. Raises FatalError if the
         loop's thread has ended, and TimeoutError after the timeout.
         """
-        while not self._has_ended and not self._running.acquire(timeout=SIGNAL_CHECK_S):
+        while not self._has_ended and not self._running.acquire(timeout=self._wait_s()):
             if not self._loop_thread.is_alive() and not self._has_ended:
                 raise FatalError(
                     ErrorCode.UNKNOWN_SERVER_ERROR, "the event loop of oncelog.sync ended while the call waited"
                 )
-            if self._deadline is not None and time.monotonic() > self._deadline:
+            if self._deadline is not None and time.monotonic() >= self._deadline:
                 raise TimeoutError
+
+    def _wait_s(self) -> float:
+        """Return the seconds until the next check for a signal, or until the deadline if it is earlier."""
+        if self._deadline is None:
+            return SIGNAL_CHECK_S
+        return min(max(self._deadline - time.monotonic(), 0.0), SIGNAL_CHECK_S)
 
     def result(self) -> T:
         """Return the ended coroutine's result, or raise its exception."""
