@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,9 +17,11 @@ from .json_output import print_json
 from .parameters import Seconds
 from .tables import print_list, print_table
 from .waiting import Waiting
-from .worker_rest import path, request, worker_options
+from .worker_rest import TIMEOUT_S, RequestError, path, request, worker_options
 
 _LOOK_AGAIN_S: Final = 0.2
+_LAST_LOOK_S: Final = 1.0
+"""Seconds that a worker has for a request at the end of a wait, even if less time is left."""
 
 _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
 
@@ -311,25 +312,31 @@ COMMANDS = (list_, status, create, update, validate, pause, resume, stop, restar
 def _settled(url: str, name: str, wanted: str, timeout_s: float) -> Any:
     """Wait until a connector and its tasks are in the state `wanted`, or one of them has failed. Return the status.
 
-    Raise ClickException after `timeout_s` seconds.
+    Raise ClickException after `timeout_s` seconds, or as soon as the worker refuses to return the status.
     """
     end = time.monotonic() + timeout_s
     with Waiting(f"waiting for connector {name}") as waiting:
         while True:
-            known: Any = {"connector": {"state": "UNASSIGNED"}, "tasks": []}
-            with suppress(click.ClickException):  # the worker does not know the status yet
-                known = request(url, "GET", path("connectors", name, "status"))
-            states = [state for _, state, _ in _parts(known)]
-            complete = len(states) > 1 or wanted != "RUNNING"
-            if "FAILED" in states or (complete and set(states) == {wanted}):
-                return known
-            waiting.what = f"waiting for connector {name}: " + ", ".join(
-                f"{part} {state}" for part, state, _ in _parts(known)
-            )
-            if time.monotonic() > end:
+            left_s = max(end - time.monotonic(), _LAST_LOOK_S)
+            try:
+                known = request(url, "GET", path("connectors", name, "status"), timeout_s=min(left_s, TIMEOUT_S))
+            except RequestError as error:
+                if not error.may_pass:
+                    raise click.ClickException(
+                        f"connector {name} was created, but its status cannot be read: {error.message}"
+                    ) from None
+                seen = error.message.partition("\n")[0]
+            else:
+                states = [state for _, state, _ in _parts(known)]
+                complete = len(states) > 1 or wanted != "RUNNING"
+                if "FAILED" in states or (complete and set(states) == {wanted}):
+                    return known
+                seen = ", ".join(f"{part} {state}" for part, state, _ in _parts(known))
+            waiting.what = f"waiting for connector {name}: {seen}"
+            if time.monotonic() >= end:
                 raise click.ClickException(
-                    f"connector {name} was created, but it did not become {wanted} within {timeout_s:g} s: "
-                    f"{', '.join(states)}. `oncelog connect status {name}` shows more; raise --timeout to wait longer"
+                    f"connector {name} was created, but it did not become {wanted} within {timeout_s:g} s: {seen}\n"
+                    f"`oncelog connect status {name}` shows more; raise --timeout to wait longer."
                 )
             time.sleep(_LOOK_AGAIN_S)
 

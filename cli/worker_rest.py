@@ -37,27 +37,36 @@ def worker_options(command: F) -> F:
     )(command)
 
 
+class RequestError(click.ClickException):
+    """A worker has refused a request, or has not answered it. `may_pass` is False if the same request fails again."""
+
+    def __init__(self, message: str, *, may_pass: bool) -> None:
+        super().__init__(message)
+        self.may_pass = may_pass
+
+
 def path(*parts: str | int) -> str:
     """Return the URL path that consists of these parts, each one percent-encoded."""
     return "".join(f"/{quote(str(part), safe='')}" for part in parts)
 
 
-def request(url: str, method: str, where: str, body: Any = None) -> Any:
+def request(url: str, method: str, where: str, body: Any = None, *, timeout_s: float = TIMEOUT_S) -> Any:
     """Send a request to a worker, and return its response: the decoded JSON, or None if the body is empty.
 
-    Raise ClickException with a remedy if the request fails.
+    Raise RequestError with a remedy if the request fails.
     """
     data = None if body is None else json.dumps(body).encode()
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
     try:
         with Waiting(f"waiting for the worker at {url}"):
-            status, text = exchange(method, url.rstrip("/") + where, data, headers, timeout_s=TIMEOUT_S)
+            status, text = exchange(method, url.rstrip("/") + where, data, headers, timeout_s=timeout_s)
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        raise click.ClickException(
+        raise RequestError(
             f"no worker answers at {url}: {getattr(reason, 'strerror', None) or reason}. Start one with `oncelog "
             "connect standalone` or `distributed`, or give another address with --url"
-            f"{' or other authorities with --ca-file' if url.startswith('https') else ''}"
+            f"{' or other authorities with --ca-file' if url.startswith('https') else ''}",
+            may_pass=True,
         ) from None
     if status >= 400:
         raise _refusal(status, text)
@@ -66,10 +75,12 @@ def request(url: str, method: str, where: str, body: Any = None) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        raise click.ClickException(f"{url} is not a connect worker: it answers {text[:80]!r}. Check --url") from None
+        raise RequestError(
+            f"{url} is not a connect worker: it answers {text[:80]!r}. Check --url", may_pass=False
+        ) from None
 
 
-def _refusal(status: int, body: bytes) -> click.ClickException:
+def _refusal(status: int, body: bytes) -> RequestError:
     try:
         message = str(json.loads(body)["message"]).strip()
     except (ValueError, KeyError, TypeError):
@@ -85,4 +96,4 @@ def _refusal(status: int, body: bytes) -> click.ClickException:
         remedy = "\nThe workers are rebalancing or starting: try again in a moment."
     elif "STOPPED state" in message:
         remedy = "\n`oncelog connect stop NAME` stops it."
-    return click.ClickException(f"{message}{remedy}")
+    return RequestError(f"{message}{remedy}", may_pass=status in (404, 409) or status >= 500)
