@@ -118,14 +118,14 @@ def without_transaction(where: TopicPartition, start_offset: int, producers: Ite
 async def why_not_by_hand(admin: Admin, where: TopicPartition, producer: ProducerDescription) -> str:
     """Return the reason why `oncelog txn abort` refuses to abort a transaction that does not hang.
 
-    The text names the transactional id that has the producer id, and the command that aborts its transaction. If no
-    transactional id has this producer id any more, the text says that the transaction has ended.
+    The text names the transactional id that has the producer id, and the command that aborts its transaction. If the
+    partition does not have the transaction any more, the text says that it has ended.
     """
     owners = await admin.list_transactions(producer_ids=[producer.producer_id])
-    if not owners:
-        return (
-            f"the transaction has ended by now: producer id {producer.producer_id} has no open transaction in {where}"
-        )
+    now = (await admin.describe_producers([where]))[where]
+    begun = (producer.producer_id, producer.transaction_start_offset)
+    if not owners or begun not in [(each.producer_id, each.transaction_start_offset) for each in now]:
+        return f"the transaction has ended by now: none begins at offset {producer.transaction_start_offset} in {where}"
     owner = owners[0]
     return (
         f"the transaction does not hang: transactional id {owner.transactional_id} is in state {owner.state}, and its"
