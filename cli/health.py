@@ -29,6 +29,7 @@ def health(as_json: bool, bootstrap: str, url: str | None) -> int:
     """Exit with code 0 if the broker answers and can write to its data directory, else with code 1.
 
     The command sends a request of Kafka's protocol to --bootstrap or, with --url, `GET /health` to metrics.listener.
+    Of several addresses, only the first is asked.
     --ca-file, --cert-file, --user-file and --token-file have an effect only with --url.
 
     \b
@@ -38,7 +39,8 @@ def health(as_json: bool, bootstrap: str, url: str | None) -> int:
     if url is None:
         settings = client_settings(bootstrap)
         asked = settings["bootstrap_servers"]
-        broker = ",".join(map(str, asked)) if isinstance(asked, list) else str(asked)
+        addresses = ",".join(map(str, asked)) if isinstance(asked, list) else str(asked)
+        broker = addresses.partition(",")[0].strip()
         problem = run(_problem(broker, settings))
     else:
         broker, problem = url, _problem_at(url)
@@ -82,16 +84,18 @@ async def _problem(address: str, settings: dict[str, object]) -> str | None:
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
-    host, _, port = address.partition(",")[0].strip().rpartition(":")
-    if not host or not port.isdigit():
-        raise click.BadParameter(f"{address!r} is not HOST:PORT, such as 127.0.0.1:9092", param_hint="--bootstrap")
-    return host.strip("[]"), int(port)
+    from ..client.addresses import parse_address
+
+    try:
+        return parse_address(address)
+    except ValueError as error:
+        raise click.BadParameter(f"{address!r} {error}", param_hint="--bootstrap") from None
 
 
-async def _answer(bootstrap: str) -> DescribeLogDirsResponse:
+async def _answer(address: str) -> DescribeLogDirsResponse:
     """Send DescribeLogDirs to a PLAINTEXT listener, and return the response.
 
-    The client's modules are not imported, so that the command is fast. All brokers support the version of the request.
+    The client itself is not imported, so that the command is fast. All brokers support the version of the request.
     If the broker refuses the request, the response contains neither rows nor a reason.
     """
     import asyncio
@@ -99,7 +103,7 @@ async def _answer(bootstrap: str) -> DescribeLogDirsResponse:
     from ..protocol.framing import decode_response, encode_request
     from ..protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
-    reader, writer = await asyncio.open_connection(*_host_and_port(bootstrap))
+    reader, writer = await asyncio.open_connection(*_host_and_port(address))
     try:
         writer.writelines(encode_request(DescribeLogDirsRequest(topics=[]), 1, 1, "oncelog-health"))
         size = int.from_bytes(await reader.readexactly(4), "big")

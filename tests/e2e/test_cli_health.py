@@ -41,6 +41,24 @@ async def test_nobody_at_the_address_is_not_healthy() -> None:
     assert "cannot be reached" in done.stderr
 
 
+async def test_the_first_of_several_addresses_is_asked_and_shown(bootstrap: str) -> None:
+    known = json.loads((await health(f"{bootstrap}, 127.0.0.1:1", "--json")).stdout)
+    assert known == {"broker": bootstrap, "healthy": True, "problem": None}
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("127.0.0.1:74628", "the port must be from 1 to 65535, not 74628"),  # 9092 if its upper bits are lost
+        ("127.0.0.1", "the port is missing: give 127.0.0.1:9092, for example"),
+    ],
+)
+async def test_what_is_no_address_is_wrong_usage(address: str, told: str) -> None:
+    done = await health(address)
+    assert done.returncode == 2
+    assert f"Invalid value for --bootstrap: '{address}' is not host:port: {told}" in done.stderr
+
+
 async def test_a_broker_that_does_not_answer_is_not_healthy() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         done = await health(f"127.0.0.1:{silent.getsockname()[1]}")
