@@ -75,7 +75,7 @@ class AuditLog:
             self._log, self._writer = make_file_logger(self._location)
 
     async def close(self, threads: Threads) -> None:
-        """Report the suppressed records, and wait until all lines are in the file, at most about `2 * CLOSE_S` s."""
+        """Report the suppressed records, and wait until all lines are in the file, at most `CLOSE_S` seconds."""
         self._report_suppressed()
         if self._writer is not None:
             await threads.run(Lane.READ, partial(self._writer.close, CLOSE_S))

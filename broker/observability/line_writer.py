@@ -1,8 +1,9 @@
 """Write lines to a file descriptor or a file in a separate thread, so that callers never wait and never fail.
 
 Lines wait in a queue whose size in bytes is limited. If the queue is full or the descriptor refuses a line, the line is
-lost, and the loss is counted. The count is written when no line has arrived for `QUIET_S` seconds, or by `flush`.
-Queued lines are also lost if the process is killed; `flush` waits for them at an orderly end.
+lost, and the loss is counted. The count is written when no line has arrived for `QUIET_S` seconds, at the latest after
+`LATEST_S` seconds, or by `flush` or `close`. Queued lines are also lost if the process is killed; `flush` waits for
+them at an orderly end.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ import os
 import queue
 import select
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
 MAX_QUEUED_BYTES: Final = 1 << 20
 QUIET_S: Final = 1.0
 """Seconds without a line after which notices are written."""
+
+LATEST_S: Final = 10.0
+"""Seconds after which notices are written even if lines arrive all the time."""
 
 EXIT_S: Final = 1.0
 """Seconds for which the end of the process waits for lines that are not written yet."""
@@ -56,7 +61,9 @@ class LineWriter:
         self._lines.put(data)
 
     def remind(self) -> None:
-        """Request the notices (`Notices`). They are written when no line has arrived for `QUIET_S` seconds."""
+        """Request the notices (`Notices`). They are written when no line has arrived for `QUIET_S` seconds, at the
+        latest after `LATEST_S` seconds.
+        """
         with self._lock:
             if self._reminded or not self._started():
                 return
@@ -72,9 +79,9 @@ class LineWriter:
         return written.wait(timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Wait for queued lines as `flush` does, then let the thread close the descriptor; later lines are lost.
+        """Let the thread write the queued lines and then close the descriptor; later lines are lost.
 
-        The wait for the thread also takes at most `timeout_s` seconds.
+        Wait for the thread at most `timeout_s` seconds.
         """
         with self._lock:
             if self._closed:
@@ -84,7 +91,6 @@ class LineWriter:
         if self._thread is None or not self._thread.is_alive():
             os.close(self._descriptor)
             return
-        self.flush(timeout_s)
         self._lines.put(None)
         self._thread.join(timeout_s)
 
@@ -99,18 +105,29 @@ class LineWriter:
         return True
 
     def _run(self) -> None:
+        latest: float | None = None
+        """When the notices are written although lines arrive; None without notices."""
         while True:
+            wanted = bool(self._lost or self._reminded)
+            if not wanted:
+                latest = None
+            elif latest is None:
+                latest = time.monotonic() + LATEST_S
+            elif time.monotonic() >= latest:
+                self._write_notices()
+                latest = None
+                continue
             try:
-                item = self._lines.get(timeout=QUIET_S if self._lost or self._reminded else None)
+                item = self._lines.get(timeout=QUIET_S if wanted else None)
             except queue.Empty:
                 self._write_notices()
                 continue
-            if item is None:
-                os.close(self._descriptor)
-                return
-            if isinstance(item, threading.Event):
+            if item is None or isinstance(item, threading.Event):
                 if self._lost or self._reminded:
                     self._write_notices()
+                if item is None:
+                    os.close(self._descriptor)
+                    return
                 item.set()
                 continue
             taken = self._write(item)

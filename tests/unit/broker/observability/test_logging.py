@@ -6,11 +6,14 @@ import contextlib
 import io
 import json
 import os
+import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import structlog
-from oncelog.broker.observability.line_writer import LineWriter
+from oncelog.broker.observability import line_writer
+from oncelog.broker.observability.line_writer import LATEST_S, LineWriter
 from oncelog.broker.observability.logging import MAX_LINE, EventRate, make_logger
 
 
@@ -67,6 +70,53 @@ def test_a_reader_that_is_gone_is_no_error() -> None:
     for _ in range(100):
         lines.put("x")
     assert lines.flush(10)
+
+
+def test_a_log_that_is_never_quiet_reports_its_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(line_writer, "time", SimpleNamespace(monotonic=lambda: now_s))
+    reader, writer = os.pipe()
+    lines = LineWriter(writer, notices, max_bytes=10)
+    lines.put("too long for the queue")
+    written = []
+    with open(reader, encoding="ascii") as log:
+        while now_s < LATEST_S + 2:
+            lines.put("x")
+            written.append(log.readline())
+            if written[-1] == "lost 1\n":
+                written.append(log.readline())
+            now_s += 0.5
+    assert written.count("lost 1\n") == 1
+
+
+@pytest.mark.parametrize("end", ["flush", "close"])
+def test_the_end_of_a_log_reports_its_losses(end: str) -> None:
+    reader, writer = os.pipe()
+    lines = LineWriter(writer, notices, max_bytes=10)
+    lines.put("x")
+    lines.put("too long for the queue")
+    lines.flush(10) if end == "flush" else lines.close(10)
+    assert read_all(reader) == b"x\nlost 1\n"
+
+
+def test_one_deadline_limits_the_close_of_a_log_that_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    stuck = SimpleNamespace(start=lambda: None, is_alive=lambda: True, join=waits.append)
+
+    class Event:
+        def wait(self, timeout_s: float) -> bool:
+            waits.append(timeout_s)
+            return False
+
+    simulated = SimpleNamespace(Lock=threading.Lock, Event=Event, Thread=lambda **_: stuck)
+    monkeypatch.setattr(line_writer, "threading", simulated)
+    reader, writer = os.pipe()
+    lines = LineWriter(writer, notices)
+    lines.put("x")
+    lines.close(2)
+    assert waits == [2]
+    os.close(reader)
+    os.close(writer)
 
 
 def test_an_event_that_repeats_is_counted_in_its_next_line(monkeypatch: pytest.MonkeyPatch) -> None:
