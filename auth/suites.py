@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Sequence
 from typing import Final
@@ -10,6 +11,13 @@ VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.
 """The supported versions by Kafka's names."""
 
 TLS13_SUITES: Final = frozenset({"TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"})
+"""The suites of TLS 1.3 that Python offers, which are those of OpenSSL's defaults."""
+
+_NOT_OFFERED: Final = frozenset({"TLS_AES_128_CCM_SHA256", "TLS_AES_128_CCM_8_SHA256"})
+"""The other suites of TLS 1.3 (RFC 8446)."""
+
+_SEPARATOR: Final = re.compile("[:,; ]+")
+"""Separates the names in a cipher string of OpenSSL."""
 
 
 class SuitesError(ValueError):
@@ -23,6 +31,8 @@ class SuitesError(ValueError):
 def restrict(context: ssl.SSLContext, suites: Sequence[str], versions: Sequence[str]) -> None:
     """Limit a context to the `suites`, by their standard names or OpenSSL's, and to the `versions` of TLS.
 
+    A suite may also be a cipher string of OpenSSL, such as HIGH:!aNULL.
+
     Without `suites`, OpenSSL's defaults apply. If all `suites` belong to one version of TLS, the other version is
     excluded. Python's `ssl` cannot choose among the suites of TLS 1.3. So `suites` must contain all or none of them if
     `versions` include TLS 1.3. Raises SuitesError.
@@ -30,9 +40,11 @@ def restrict(context: ssl.SSLContext, suites: Sequence[str], versions: Sequence[
     allowed = {VERSIONS[version] for version in versions}
     if not allowed:
         raise SuitesError("ssl.enabled.protocols", f"is empty. Use {', '.join(VERSIONS)}")
-    newer = TLS13_SUITES.intersection(suites)
-    older = [suite for suite in suites if suite not in TLS13_SUITES]
-    if suites:
+    names = [name for suite in suites for name in _SEPARATOR.split(suite) if name]
+    newer = TLS13_SUITES.intersection(names)
+    older = [name for name in names if name not in TLS13_SUITES]
+    if names:
+        _check_names(older)
         if newer and newer != TLS13_SUITES and ssl.TLSVersion.TLSv1_3 in allowed:
             raise SuitesError(
                 "ssl.cipher.suites",
@@ -49,13 +61,36 @@ def restrict(context: ssl.SSLContext, suites: Sequence[str], versions: Sequence[
             )
     context.minimum_version, context.maximum_version = min(allowed), max(allowed)
     if older:
-        names = ":".join(map(openssl_name, older))
         try:
-            context.set_ciphers(names)
+            context.set_ciphers(":".join(map(openssl_name, older)))
         except ssl.SSLError:
             raise SuitesError(
-                "ssl.cipher.suites", f"OpenSSL has none of the suites {names}. `openssl ciphers` lists those it has"
+                "ssl.cipher.suites", f"OpenSSL finds no suite for {':'.join(older)}. `openssl ciphers` lists its suites"
             ) from None
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Raise SuitesError if a suite cannot be enabled. OpenSSL would ignore it if another one can."""
+    if other := sorted(_NOT_OFFERED.intersection(names)):
+        raise SuitesError(
+            "ssl.cipher.suites",
+            f"names {', '.join(other)}, which Python cannot offer. Of the suites of TLS 1.3, it offers"
+            f" {', '.join(sorted(TLS13_SUITES))}",
+        )
+    # A name after an operator only excludes or moves suites, so OpenSSL need not have it.
+    if unknown := [name for name in names if name[0] not in "!-+@" and not _is_known(name)]:
+        raise SuitesError(
+            "ssl.cipher.suites",
+            f"OpenSSL does not have {', '.join(unknown)}. `openssl ciphers` lists the suites that it has",
+        )
+
+
+def _is_known(name: str) -> bool:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ciphers(openssl_name(name))
+    except ssl.SSLError:
+        return False
+    return True
 
 
 def openssl_name(suite: str) -> str:
@@ -63,7 +98,7 @@ def openssl_name(suite: str) -> str:
     exchange, with_cipher, cipher = suite.removeprefix("TLS_").partition("_WITH_")
     if not with_cipher:
         return suite  # OpenSSL's name
-    cipher = cipher.replace("AES_", "AES").replace("_CBC_", "_")
+    cipher = re.sub("^(AES|ARIA|CAMELLIA)_", r"\1", cipher).replace("_CBC_", "_").replace("CCM_8", "CCM8")
     if cipher.startswith("CHACHA20"):
         cipher = cipher.removesuffix("_SHA256")
     return (cipher if exchange == "RSA" else f"{exchange}_{cipher}").replace("_", "-")
