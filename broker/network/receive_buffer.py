@@ -44,7 +44,10 @@ def _guess(size: int) -> str:
     """Return a hint if the frame's size field contains the first bytes of TLS or HTTP, else an empty string."""
     start = size.to_bytes(SIZE_BYTES, "big", signed=True)
     if start.startswith(TLS_HANDSHAKE):
-        return "; this looks like TLS, but the listener is PLAINTEXT: set the client's security.protocol=PLAINTEXT"
+        return (
+            "; this looks like TLS, but the listener does not use TLS: set the client's security.protocol to that of"
+            " the listener, PLAINTEXT or SASL_PLAINTEXT"
+        )
     if start in HTTP_METHODS:
         return "; this looks like HTTP, but the listener speaks the Kafka protocol"
     return ""

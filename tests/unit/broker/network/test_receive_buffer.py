@@ -146,7 +146,7 @@ def test_a_frame_can_be_written_in_place() -> None:
 @pytest.mark.parametrize(
     ("start", "told"),
     [
-        (b"\x16\x03\x01\x02\x00\x01", "looks like TLS"),
+        (b"\x16\x03\x01\x02\x00\x01", "looks like TLS.* the listener, PLAINTEXT or SASL_PLAINTEXT$"),
         (b"GET /metrics HTTP/1.1", "looks like HTTP"),
         (b"\xff\xff\xff\xff", r"0\.\.1000$"),
     ],
