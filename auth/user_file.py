@@ -41,7 +41,7 @@ class UserFile:
 def _parse_users(text: str, path: str) -> dict[str, PasswordHash]:
     hashes: dict[str, PasswordHash] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.startswith("#"):
+        if not line.strip() or line.lstrip().startswith("#"):
             continue
         try:
             name, hashed = parse_scram_user(line)

@@ -123,7 +123,7 @@ def hash_password(name: str, mechanism: str) -> int:
     """
     from ..auth.password_hash import PasswordHash
 
-    if not name or any(character in name for character in "\0\r\n") or name.startswith("#"):
+    if not name or any(character in name for character in "\0\r\n") or name.lstrip().startswith("#"):
         raise click.UsageError(f"{name!r} cannot be a user name. Use a name of one line that does not begin with #")
     click.echo(f"{name}:{PasswordHash.of_password(_password(), mechanism)}")
     return 0

@@ -118,7 +118,7 @@ class Requests:
         headers = {}
         for number, line in enumerate(lines, 1):
             name, colon, value = line.partition(":")
-            if not line.strip() or line.startswith("#"):
+            if not line.strip() or line.lstrip().startswith("#"):
                 continue
             if not colon or not name.strip():
                 raise ConnectError(f"line {number} of headers.file {path} is not a header: write `Name: value`")

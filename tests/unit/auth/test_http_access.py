@@ -129,6 +129,14 @@ async def test_one_header_is_checked_at_a_time_although_clients_go_away(tmp_path
         await clients[3]
 
 
+def test_comments_and_empty_lines_are_ignored_wherever_they_begin(tmp_path: Path) -> None:
+    users, tokens = users_file(tmp_path, "alice"), tokens_file(tmp_path)
+    for file in (users, tokens):
+        file.write_text(f"# a comment\n\n \t# another\n  \n{file.read_text()}")
+    assert list(UserFile(users).load()) == ["alice"]
+    assert TokenFile(tokens).verify(TOKEN)
+
+
 @pytest.mark.parametrize(
     "text", ["", "# nothing\n", "short\n", f"{TOKEN} {TOKEN}\n", f"{TOKEN}\nsecret-secret-sécret\n"]
 )

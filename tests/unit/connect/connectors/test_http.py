@@ -184,7 +184,7 @@ async def test_records_have_keys_and_offsets(api: Api) -> None:
 
 async def test_headers_come_from_a_file_that_is_read_again(api: Api, tmp_path: Path) -> None:
     path = tmp_path / "headers"
-    path.write_text("# secret\nAuthorization: Bearer one\n")
+    path.write_text("# secret\n  # Authorization: Bearer none\nAuthorization: Bearer one\n")
     api.fill(1)
     new = source(api, "none", headers_file=str(path))
     async with await new.task() as task:
