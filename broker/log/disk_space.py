@@ -129,7 +129,7 @@ class DiskSpace:
                     remedy="free space on this disk; a running broker then resumes writing automatically",
                 )
             raise storage_error(
-                f"the disk of {self._directory} is full except for {setting} = {kept} bytes, which are kept for"
+                f"the disk of {self._directory} is full except for {kept} bytes, which {setting} keeps for"
                 " transactions in progress. Free space on this disk; a running broker then resumes writing"
                 " automatically"
             )

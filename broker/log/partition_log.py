@@ -632,7 +632,10 @@ class PartitionLog:
         if timestamp == MAX_TIMESTAMP:
             search = self.reader.timestamps.newest(offsets.log_start_offset, limit)
         elif timestamp < 0:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} is negative and has no special meaning")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"{self.name}: timestamp {timestamp} is negative and has no special meaning",
+            )
         else:
             search = self.reader.timestamps.first_not_older(timestamp, offsets.log_start_offset, limit)
         try:

@@ -71,6 +71,13 @@ async def all_complete(broker: BrokerNode, transactional_ids: Iterable[str]) -> 
     state.write_completed()
 
 
+def test_a_refusal_names_the_bytes_that_are_really_kept(fs: FaultyFileSystem) -> None:
+    fs.make_directory("/data")
+    fs.capacity = fs.used()
+    with pytest.raises(KafkaError, match=r"full except for 500 bytes, which log\.reserve\.decision\.bytes keeps for"):
+        DiskSpace(fs, "/data", reserve_bytes=1000, decision_bytes=900).require_internally(1)
+
+
 async def test_offset_commits_leave_room_for_decisions_and_markers(broker: BrokerNode, fs: FaultyFileSystem) -> None:
     who = await open_transaction(broker, "id")
     fill(broker, fs, RESERVE)

@@ -337,6 +337,7 @@ def test_offsets_by_time_are_told_where_the_damage_cannot_change_them(fs: Faulty
     with pytest.raises(KafkaError) as caught:
         log.offset_for_timestamp(-9)
     assert caught.value.code is ErrorCode.INVALID_REQUEST
+    assert caught.value.message.startswith(f"{log.name}: timestamp -9 ")
     manager.abandon()
 
 
