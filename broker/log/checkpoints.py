@@ -33,7 +33,7 @@ class Checkpoints(Protocol):
         """Return the last written state of a checkpoint; None if it was never written or is damaged. Raises OSError."""
 
     def write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace a checkpoint and return when it is durable. If OSError is raised, it has the old or the new content."""
+        """Replace a checkpoint and return when it is durable. If OSError is raised, it has its old or new content."""
 
 
 class CheckpointFiles:
@@ -55,7 +55,7 @@ class CheckpointFiles:
             return None
 
     def write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace the checkpoint's file and sync it. If OSError is raised, the file has the old or the new content."""
+        """Replace the checkpoint's file and sync it. If OSError is raised, the file has its old or new content."""
         rows = sorted((*key, offset) for key, offset in offsets.items())
         write_file(self._fs, f"{self._path}/{name}", encode_offsets(rows), sync=True)
 

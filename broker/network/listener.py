@@ -111,6 +111,11 @@ class Listener:
             return
         self._listening = sock
         backlog = self.config.socket_listen_backlog_size
+        try:
+            sock.listen(backlog)  # uvloop does not report that another program listens
+        except OSError:
+            sock.close()
+            raise
         self._server = await loop.create_server(lambda: self._make(loop), sock=sock, backlog=backlog)
 
     @property

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from oncelog.broker.log.repair import inspect
+from oncelog.broker.network.listeners import Listeners
 from oncelog.broker.node import BrokerNode, BrokerStartError
 from oncelog.broker.system.ports import RealFileSystem
 from oncelog.protocol.codec import encode_record_key
@@ -219,6 +222,34 @@ async def test_a_port_in_use_is_refused_with_a_remedy_and_the_directory_is_free_
             await BrokerNode(tmp_path / "two", listeners=f"127.0.0.1:{broker.port}").start()
         async with broker_on(tmp_path / "two"):
             pass
+
+
+@pytest.mark.parametrize("event_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_port_on_which_a_program_listens_during_the_start_is_refused_and_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    accept = Listeners.accept
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", 0))
+        address = other.getsockname()
+
+        async def accept_too_late(listeners: Listeners) -> None:
+            other.listen()
+            await accept(listeners)
+
+        async def start() -> BrokerNode:
+            broker = BrokerNode(tmp_path, logging_level="error", listeners=f"127.0.0.1:{address[1]}")
+            with pytest.raises(BrokerStartError, match="Stop the program that uses the port, or change `listeners`"):
+                await broker.start()
+            return broker
+
+        monkeypatch.setattr(Listeners, "accept", accept_too_late)
+        with asyncio.Runner(loop_factory=event_loop) as runner:
+            broker = runner.run(start())
+    with socket.socket() as free:
+        free.bind(address)
+    assert broker.failure is None
 
 
 async def test_without_a_directory_a_broker_has_a_temporary_one() -> None:
