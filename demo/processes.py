@@ -190,11 +190,13 @@ class ChildProcess:
         return code
 
     def close(self) -> None:
-        """End the process if it is running, and make every later `spawn` fail, even in other threads."""
+        """End the process if it is running, and make every later `spawn` fail, even in other threads.
+
+        Raise StopFailed if the process does not end.
+        """
         with self._spawning:
             self._closed = True
-        with contextlib.suppress(StartFailed):
-            self.terminate()
+        self.terminate()
 
     def _kill(self, process: subprocess.Popen[str]) -> None:
         if not self._with_children:
