@@ -137,7 +137,7 @@ def positions_of(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
         offset, metadata, epoch, topic_id = position
         if not isinstance(offset, int) or isinstance(offset, bool):
             raise TypeError(f"offset {offset!r} of {partition} is not a whole number")
-        if not isinstance(metadata, str) or not isinstance(epoch, int):
+        if not isinstance(metadata, str) or not isinstance(epoch, int) or isinstance(epoch, bool):
             raise TypeError(f"{position!r} for {partition}: metadata must be a string, and leader_epoch a whole number")
         if not isinstance(topic_id, bytes) or len(topic_id) != len(NO_UUID):
             raise TypeError(f"{position!r} for {partition}: topic_id must be {len(NO_UUID)} bytes")

@@ -30,6 +30,8 @@ def test_positions_are_taken_as_numbers_or_with_metadata() -> None:
         {T0: None},
         {T0: True},
         {T0: OffsetAndMetadata(5, None)},  # type: ignore[arg-type]
+        {T0: OffsetAndMetadata(5, "", "2")},  # type: ignore[arg-type]
+        {T0: OffsetAndMetadata(5, "", True)},
     ],
 )
 def test_positions_of_wrong_types_are_refused(given: Any) -> None:
