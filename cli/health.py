@@ -29,7 +29,7 @@ def health(as_json: bool, bootstrap: str, url: str | None) -> int:
     """Exit with code 0 if the broker answers and can write to its data directory, else with code 1.
 
     The command sends a request of Kafka's protocol to --bootstrap or, with --url, `GET /health` to metrics.listener.
-    Of several addresses, only the first is asked.
+    If several addresses are given, the command uses only the first.
     --ca-file, --cert-file, --user-file and --token-file have an effect only with --url.
 
     \b

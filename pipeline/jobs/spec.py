@@ -190,7 +190,7 @@ def _tables(cls: type[T], raw: Any, where: str) -> tuple[T, ...]:
 def _table(cls: type[T], raw: Any, where: str, **made: Any) -> T:
     """Return a TOML table of the job file as an instance of its dataclass. Raises JobError.
 
-    `where` names the table in error messages. `made` has the values of fields that are no keys of the table.
+    `where` names the table in error messages. `made` has the values of fields that are not keys of the table.
     """
     if not isinstance(raw, Mapping):
         raise JobError(f"{where} is not a table")
