@@ -152,7 +152,8 @@ def read_listeners(
         check_text("advertised.listeners", entry.host)
         if entry.host in ANY_HOST:
             raise ConfigError(
-                "advertised.listeners", f"clients cannot connect to {item}. Use a host name or an IP address"
+                "advertised.listeners",
+                f"clients cannot connect to {item}, which is no single host. Name a host or its IP address",
             )
         if entry.name not in listeners:
             raise ConfigError(

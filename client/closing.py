@@ -30,7 +30,10 @@ class Closing:
         return self._under_way is not None
 
     async def run(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Close the client by awaiting `close()`. Only for the first call; later calls must use `wait`."""
+        """Close the client by awaiting `close()`. Only the first call of the client's own `close` may use this method.
+
+        Later calls can `wait`.
+        """
         self._under_way = under_way = asyncio.get_running_loop().create_future()
         outcome: KafkaError | None = None
         try:

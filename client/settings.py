@@ -34,7 +34,7 @@ def _texts(value: object) -> tuple[str, ...]:
 
 
 class ClientTable(Table):
-    """Base of the tables of client settings."""
+    """Base of `ClientConfig`: reads a client's settings from a mapping, from keywords, or from both."""
 
     refused: ClassVar[Mapping[str, str]] = {}
     """Kafka's settings that this client knows but does not offer: {name or prefix: what to do instead}."""

@@ -75,7 +75,8 @@ def plan_topic(
 def checked_config(broker: BrokerServices, own: Mapping[str, str], stored: Mapping[str, str]) -> TopicConfig:
     """Return the effective settings of a topic whose own settings change from `stored` to `own`.
 
-    The items of an unchanged list are not checked, because another release may have stored them.
+    A list is checked for too many, empty or repeated items only if it changes, because a release without these checks
+    may have stored it.
 
     Raises KafkaError INVALID_CONFIG, which names the invalid setting or the two settings that contradict each other.
     """

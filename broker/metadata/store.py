@@ -344,7 +344,9 @@ class MetadataStore:
     # ---- changes
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> asyncio.Future[Topic]:
-        """Create a topic whose name and settings have been validated; return a future of the visible topic.
+        """Create a topic whose name and settings have been validated.
+
+        Return a future of the topic, which is done when the topic is on disk and clients can see it.
 
         Raises KafkaError TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION if the name collides with another topic's name,
         and KAFKA_STORAGE_ERROR if the data of a deleted topic with this name cannot be removed from the disk.

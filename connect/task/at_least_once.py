@@ -42,8 +42,8 @@ class _Sent(NamedTuple):
 class AtLeastOnceDelivery:
     """Produces the records of one task, and writes their offsets every `interval_s` seconds.
 
-    A commit that takes longer than `timeout_s` seconds is abandoned, and repeated after the interval. The task
-    continues in the meantime.
+    If waiting for the records or writing the offsets takes longer than `timeout_s` seconds, the commit is abandoned,
+    and repeated after the interval. The task continues in the meantime.
 
     `committed` is called after each commit of offsets. If `keep_records` is set, `acknowledged` is called with the
     records and their metadata. `copies` copies the offsets to the worker's topic, if the connector has its own topic.

@@ -27,7 +27,7 @@ class OffsetCommitKey(Message):
 class OffsetCommitValue(Message):
     """A committed offset: the next offset to read, with leader epoch, metadata and commit time (ms since the epoch).
     Only v1 has an expiry time. v3 adds the leader epoch (KIP-320), v4 is flexible. oncelog's extension adds, in tags
-    from 9000 on, the claim that a group-aware producer has on the partition, so that the claim survives a restart.
+    from 9000 on, a copy of the producer's claim on the partition. The copy counts if the claim's own record is lost.
     """
 
     offset: int = int64("0+")

@@ -9,8 +9,8 @@ from ..schema import Message, header, int16, int32, string
 class RequestHeader(Message):
     """The header of every request: API key, version, correlation id and client id. The response repeats the correlation
     id. Requests in flexible versions have header v2, which ends with tagged fields (KIP-482). Other requests have
-    header v1. The client id has an int16 length in both versions, so that a broker can read it before it knows the
-    version. With tag 9000, a client announces that it knows oncelog's extension.
+    header v1. The client id has an int16 length in both versions, so that a broker can read it even if it does not know
+    the version of the request. With tag 9000, a client announces that it knows oncelog's extension.
     """
 
     request_api_key: int = int16("0+")

@@ -22,7 +22,7 @@ class PartitionsSchema(Struct):
 class TransactionLogValue(Message):
     """The state of a transactional id: producer id and epoch, timeout in ms, status, and the partitions of the ongoing
     transaction (null if there is none). Times are in ms since the epoch. v1 is flexible and stores the producer ids and
-    the epoch of KIP-890 in tags. oncelog's extension adds the session's partitions (tag 9000).
+    the epoch of KIP-890 in tags. oncelog's extension adds the partitions of the session (tag 9000).
     """
 
     producer_id: int = int64("0+")
@@ -41,10 +41,11 @@ class TransactionLogValue(Message):
 
 @record_key(id=9000, versions="0", flexible="none")
 class GroupAssignmentKey(Message):
-    """The key of a claim in `__transaction_state`: the claim that a transactional id has on partitions of a consumer
-    group (group-aware initialisation). A record with an empty transactional id is not a claim. It stores the newest
-    generation whose claims were dropped. Committed offsets also store claims; those of this or an older generation are
-    ignored. The record exists until the group has a newer claim.
+    """The key of a claim in `__transaction_state`: the right of a transactional id to commit a group's offsets on some
+    partitions (group-aware initialisation). The record with an empty transactional id is not a claim: its generation is
+    the newest one whose claims were dropped. Committed offsets have copies of claims, and copies of this generation or
+    an older one are ignored. This record is removed when the group has a claim of the same or a newer generation, or is
+    deleted.
     """
 
     group_id: str = string("0")

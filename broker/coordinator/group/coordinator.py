@@ -392,8 +392,8 @@ class GroupCoordinator:
                 return
         raise KafkaError(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-            f"Clients keep committing offsets of group {group_id!r} on further partitions during its deletion."
-            " Stop the clients that commit, then try again.",
+            f"Group {group_id!r} cannot be deleted, because clients keep committing offsets of new partitions."
+            " Stop these clients, then try again.",
         )
 
     # ---- offsets

@@ -159,8 +159,9 @@ class PostgresSourceTask(SourceTask):
             log.info("dropped slot %s, because no offset is committed", self._settings["slot.name"])
             if self._has_returned and not self.context.exactly_once:
                 log.warning(
-                    "records that were sent may still arrive in the topics of %s. If rows may be deleted in the "
-                    "database before the next start, empty the topics first",
+                    "the topics with prefix %s may have rows of this snapshot. The next start takes a new snapshot, "
+                    "which does not report rows that are deleted before it. If rows may be deleted, empty these topics "
+                    "before the next start",
                     self._settings["topic.prefix"],
                 )
 

@@ -36,10 +36,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Source:
-    """Rows sorted by `order`; `names` are the names of a position's parts in a source offset.
+    """Rows sorted by the columns in `order`, whose values are a row's position.
 
-    The order is `unique` if no two rows have the same position. In the modes with a timestamp, `timestamp` is the first
-    part of the order. With `null_timestamps`, only rows whose timestamp is null are selected, in the order of their
+    A source offset stores each value of a position under the name in `names`. The order is `unique` if no two rows have
+    the same position. In the modes with a timestamp, `timestamp` is the first column of the order. With
+    `null_timestamps`, it is not in the order: only rows whose timestamp is null are selected, in the order of their
     `incrementing` column. Rows whose `incrementing` column is null are never selected.
     """
 
