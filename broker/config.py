@@ -1147,7 +1147,7 @@ def load(
     environment: Mapping[str, str] | None = None,
     flags: Iterable[str] | Mapping[str, object] = (),
 ) -> tuple[BrokerConfig, list[str]]:
-    """Read settings from a TOML file, the environment (ONCELOG_NUM_PARTITIONS) and `name=value` flags; later ones win.
+    """Read settings from a TOML file, variables such as ONCELOG_NUM_PARTITIONS, and `name=value` flags; later ones win.
 
     Return the configuration, and the names of given settings that have no effect. Raises ConfigError.
     """

@@ -285,8 +285,9 @@ class PartitionNotRegisteredError(IllegalStateError):
 
 
 def _with_name(text: str, code: ErrorCode, name: str) -> str:
-    """Replace the name of the error code at the beginning of a text with the extension's name, because Apache Kafka
-    uses this code for another API.
+    """Replace Kafka's name of the error code at the beginning of a text with `name`.
+
+    In oncelog's wire extension, some codes have other meanings than in Apache Kafka, and so other names.
     """
     return text.replace(f"{code.name}: ", f"{name}: ", 1)
 

@@ -67,7 +67,10 @@ class Wait:
 
 
 class Waits:
-    """The waits of a run. Long waits are reported to `observer`."""
+    """Limits the waits of a run: `upto` and `thread` raise JobFailed at the limit of a wait.
+
+    Long waits are reported to `observer`.
+    """
 
     def __init__(self, observer: Observer, limits: Limits) -> None:
         self.limits = limits

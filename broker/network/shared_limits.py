@@ -28,7 +28,10 @@ class ReachedLimit:
 
 
 class SharedLimits:
-    """The number of open connections, in total and for each network, and the memory and turns that they share."""
+    """Counts open connections, in total and for each network.
+
+    Holds what the connections share: quotas, memory and turns (`turns.py`).
+    """
 
     def __init__(self, config: BrokerConfig, quotas: ClientQuotas) -> None:
         self.quotas = quotas

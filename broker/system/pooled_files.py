@@ -14,8 +14,8 @@ Rules:
   documentation). A later fdatasync on another descriptor could therefore succeed although bytes were lost. Files
   without unsynced bytes are closed first.
 * If the sync before a close fails, the error belongs to the file: every later write or sync of the file raises the
-  error, so that only the file's log fails. The sync is never tried again. A lack of disk space, however, is raised only
-  until the next fdatasync has raised it. The log then writes its bytes again (`LogFiles.take_back`).
+  error, so that only the file's log fails. The sync is never tried again. Only the error of a full disk is forgotten,
+  once an fdatasync has raised it. The log then writes its bytes again (`LogFiles.take_back`).
 * `rename` through this file system also updates the handles of a renamed file, or of the files directly in a renamed
   directory. A file that is unlinked or replaced keeps an open descriptor until the file is closed. If its descriptor
   was already closed, a read raises FileNotFoundError; another file with that name is never opened instead.

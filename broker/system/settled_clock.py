@@ -34,7 +34,7 @@ class SettledClock:
         """By how many ms the wall clock is ahead, and since when, in seconds of the monotonic clock."""
 
     def now_ms(self) -> int:
-        """Return the time in ms since the epoch. During a jump ahead, this is the time without the jump."""
+        """Return the time in ms since the epoch, without a jump ahead that is younger than `settle_ms`."""
         wall_ms, now = self._clock.now_ms(), self._clock.monotonic()
         expected_ms = self._wall_ms + round((now - self._monotonic) * 1000)
         ahead_ms = wall_ms - expected_ms
