@@ -56,7 +56,7 @@ class Acceptor:
         """Prepare to accept connections on the socket `listening`.
 
         `make` returns the protocol object of a connection. With TLS, it is called after the handshake. The acceptor
-        counts a TLS connection in `limits` when it accepts it. The listener counts other connections when they are made.
+        counts a TLS connection in `limits` when it accepts it. The listener counts other connections as they are made.
         `context` returns the TLS context for a new handshake; it is None for a listener without TLS. `rates` limit how
         fast connections are accepted. `refused` is called with the address of a client whose certificate is missing or
         not trusted, and with the reason.

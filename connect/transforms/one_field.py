@@ -23,7 +23,13 @@ class ExtractField(PartTransformation):
         """Return the definitions of the transform's settings."""
         medium, high = Importance.MEDIUM, Importance.HIGH
         return ConfigDef(
-            ConfigKey("field", Type.STRING, REQUIRED, medium, "The field's name. With field.syntax.version=V2, it may be a path such as a.b."),
+            ConfigKey(
+                "field",
+                Type.STRING,
+                REQUIRED,
+                medium,
+                "The field's name. With field.syntax.version=V2, it may be a path such as a.b.",
+            ),
             REPLACE_NULL,
             ConfigKey(
                 "field.syntax.version", Type.STRING, "V1", high, "V1: a name. V2: a path (KIP-821).",

@@ -1,9 +1,9 @@
 """Run a job: start its queries, restart those that fail, report their progress, and stop them cleanly.
 
-A restarted query continues from its checkpoint, in the same Spark session. More than `max_restarts` failures of one sink
-within `restart_window` end the job. A failure that a restart cannot fix ends it at once. Batch frames are written while
-the queries run. A failed write ends the job, unless Kafka had a temporary error before Spark began to write: then the
-write is restarted like a query.
+A restarted query continues from its checkpoint, in the same Spark session. More than `max_restarts` failures of one
+sink within `restart_window` end the job. A failure that a restart cannot fix ends it at once. Batch frames are written
+while the queries run. A failed write ends the job, unless Kafka had a temporary error before Spark began to write: then
+the write is restarted like a query.
 
 Before `run` returns, for any reason, open transactions of the job's sinks are aborted.
 """
