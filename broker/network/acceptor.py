@@ -53,7 +53,7 @@ class Acceptor:
         log: Any,
         refused: Callable[[str, str], None],
     ) -> None:
-        """Prepare to accept connections on the socket `listening`.
+        """Prepare to accept connections on the socket `listening`, which listens already.
 
         `make` returns the protocol object of a connection. With TLS, it is called after the handshake. The acceptor
         counts a TLS connection in `limits` when it accepts it. The listener counts other connections as they are made.
@@ -73,13 +73,8 @@ class Acceptor:
         self._handshakes: dict[asyncio.Task[None], None] = {}
         self._accepting: asyncio.Task[None] | None = None
 
-    def start(self, backlog: int) -> None:
-        """Listen, and accept connections until `stop`. Raises OSError."""
-        try:
-            self._listening.listen(backlog)
-        except OSError:
-            self._listening.close()
-            raise
+    def start(self) -> None:
+        """Accept connections until `stop`."""
         self._accepting = self._loop.create_task(self._accept())
         # The event loop may watch the socket until the task has ended.
         self._accepting.add_done_callback(self._ended)

@@ -105,17 +105,17 @@ class Listener:
 
     async def _serve(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         """Accept connections on a bound socket."""
+        backlog = self.config.socket_listen_backlog_size
+        try:
+            sock.listen(backlog)  # uvloop's create_server does not report that another program listens
+        except OSError:
+            sock.close()
+            raise
         self._rates = self.limits.rates(self.name)
         if self._needs_acceptor:
             self._start_acceptor(sock, loop)
             return
         self._listening = sock
-        backlog = self.config.socket_listen_backlog_size
-        try:
-            sock.listen(backlog)  # uvloop does not report that another program listens
-        except OSError:
-            sock.close()
-            raise
         self._server = await loop.create_server(lambda: self._make(loop), sock=sock, backlog=backlog)
 
     @property
@@ -129,7 +129,7 @@ class Listener:
         self._acceptor = Acceptor(
             sock, lambda: self._make(loop), context, self.limits, self._rates, timeout_s, self.log, self._refused
         )
-        self._acceptor.start(self.config.socket_listen_backlog_size)
+        self._acceptor.start()
 
     def limits_changed(self) -> None:
         """Apply the listener's new limits on the rate of connections (`SharedLimits.changed`)."""
