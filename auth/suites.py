@@ -44,7 +44,7 @@ def restrict(context: ssl.SSLContext, suites: Sequence[str], versions: Sequence[
     newer = TLS13_SUITES.intersection(names)
     older = [name for name in names if name not in TLS13_SUITES]
     if names:
-        _check_names(older)
+        _check_names(context, older)
         if newer and newer != TLS13_SUITES and ssl.TLSVersion.TLSv1_3 in allowed:
             raise SuitesError(
                 "ssl.cipher.suites",
@@ -69,8 +69,11 @@ def restrict(context: ssl.SSLContext, suites: Sequence[str], versions: Sequence[
             ) from None
 
 
-def _check_names(names: Sequence[str]) -> None:
-    """Raise SuitesError if a suite cannot be enabled. OpenSSL would ignore it if another one can."""
+def _check_names(context: ssl.SSLContext, names: Sequence[str]) -> None:
+    """Raise SuitesError if a suite cannot be enabled. OpenSSL would ignore it if another one can.
+
+    The check changes the suites of `context`.
+    """
     if other := sorted(_NOT_OFFERED.intersection(names)):
         raise SuitesError(
             "ssl.cipher.suites",
@@ -78,16 +81,16 @@ def _check_names(names: Sequence[str]) -> None:
             f" {', '.join(sorted(TLS13_SUITES))}",
         )
     # A name after an operator only excludes or moves suites, so OpenSSL need not have it.
-    if unknown := [name for name in names if name[0] not in "!-+@" and not _is_known(name)]:
+    if unknown := [name for name in names if name[0] not in "!-+@" and not _is_known(context, name)]:
         raise SuitesError(
             "ssl.cipher.suites",
             f"OpenSSL does not have {', '.join(unknown)}. `openssl ciphers` lists the suites that it has",
         )
 
 
-def _is_known(name: str) -> bool:
+def _is_known(context: ssl.SSLContext, name: str) -> bool:
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ciphers(openssl_name(name))
+        context.set_ciphers(openssl_name(name))
     except ssl.SSLError:
         return False
     return True
