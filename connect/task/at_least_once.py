@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from ...client.errors import FatalError, IllegalStateError, KafkaError
 from ...client.producer import Producer
@@ -23,7 +23,6 @@ from .delivery import Acknowledged, Copies, PendingOffsets
 from .pipeline import Pipeline, ProducerRecord
 from .topic_tracker import TopicTracker
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -121,23 +120,18 @@ class AtLeastOnceDelivery:
         if self._lost or not (self._offsets or self._sent):
             return
         self._lost = True
-        in_time = await self._in_time(self._flush())
+        are_settled = await self._in_time(self._flush())
         await self._tell()
-        pairs = await self._in_time(self._write()) if in_time else None
-        if pairs is None:
-            log.warning(
-                "task %s: offsets were not committed within %g s (offset.flush.timeout.ms); they will be committed "
-                "later",
-                self._task,
-                self._timeout_s,
-            )
-            self._lost = False
-            return
-        if self._copies is not None:
-            self._copies.after_commit(pairs)
-        self._offsets.clear()
+        are_written = are_settled and await self._in_time(self._write())
         self._lost = False
-        await self._committed()
+        if are_written:
+            await self._committed()
+            return
+        log.warning(
+            "task %s: offsets were not committed within %g s (offset.flush.timeout.ms); they will be committed later",
+            self._task,
+            self._timeout_s,
+        )
 
     async def finish_failed(self, unsent: Iterable[SourceRecord]) -> None:
         """Write the offsets of the records that were produced before the task failed.
@@ -170,24 +164,24 @@ class AtLeastOnceDelivery:
             self._tracker.sent(topic, delivery)
         return delivery
 
-    async def _in_time(self, work: Awaitable[T]) -> T | None:
-        """Return the result of `work`, or None if it takes longer than the timeout, which cancels it.
+    async def _in_time(self, work: Awaitable[None]) -> bool:
+        """Await `work`. Return False if it takes longer than the timeout, which cancels it.
 
         Raises KafkaError if a record failed, even if the failure is a timeout of the client.
         """
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await work
+                await work
         except TimeoutError as error:
             if isinstance(error, KafkaError):
                 raise
-            return None
+            return False
+        return True
 
-    async def _flush(self) -> bool:
-        """Wait until all records are acknowledged or skipped; then return True."""
+    async def _flush(self) -> None:
+        """Wait until all records are acknowledged or skipped."""
         await self._send_buffered()
         await self._settle(wait=True)
-        return True
 
     async def _send_buffered(self) -> None:
         try:
@@ -196,13 +190,15 @@ class AtLeastOnceDelivery:
             if not self._pipeline.tolerates:
                 raise  # otherwise the deliveries raise the error again
 
-    async def _write(self) -> Sequence[tuple[bytes, bytes | None]]:
-        """Write the offsets, and return their records."""
+    async def _write(self) -> None:
+        """Write the offsets, and forget them."""
         pairs: Sequence[tuple[bytes, bytes | None]] = self._offsets.records()
         if self._copies is not None:
             pairs = await self._copies.before_commit(pairs)
         await self._store.write_raw(pairs)
-        return pairs
+        if self._copies is not None:
+            self._copies.after_commit(pairs)
+        self._offsets.clear()
 
     async def _settle(self, *, wait: bool = False) -> None:
         """Process the outcomes of records in order, up to the first pending record. With `wait`, wait for all records.
