@@ -185,6 +185,9 @@ class _Pipe:
 
     async def run(self, host: str, port: int) -> None:
         broker_reader, broker_writer = await asyncio.open_connection(host, port)
+        for writer in (self.writer, broker_writer):
+            # `drain` then waits until the socket has taken all bytes: what was forwarded survives the end of the pipe.
+            writer.transport.set_write_buffer_limits(0)
         self.proxy._writers.add(broker_writer)
         try:
             async with asyncio.TaskGroup() as group:
@@ -222,6 +225,7 @@ class _Pipe:
                 await self.all_answered.wait()  # answers keep the order of their requests
                 answer = fault.what(request)
                 self.writer.writelines(encode_response(answer, header.request_api_version, header.correlation_id))
+                await self.writer.drain()
                 continue
             self.all_answered.clear()
             self.waiting[header.correlation_id] = (api, header.request_api_version, fault)
@@ -251,6 +255,7 @@ class _Pipe:
                 if changed:
                     self.writer.writelines(encode_response(response, version, correlation_id))
                     self._answered()
+                    await self.writer.drain()
                     continue
             self.writer.write(size + frame)
             self._answered()
