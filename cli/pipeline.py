@@ -48,7 +48,7 @@ def run(
     as_json: bool,
     debug: bool,
 ) -> None:
-    """Run a job until Ctrl-C or SIGTERM.
+    """Run a job until it ends, or until SIGTERM, SIGINT or SIGHUP.
 
     With trigger = "available-now", the job ends when it has processed the records that its sources had at the start.
 
@@ -94,7 +94,7 @@ def run(
                 return
             if listener is not None:
                 _serve(runner.metrics.registry, *listener)
-            process.run(runner)
+            process.run(runner, stop_signals())
     except (JobError, RequirementError) as error:
         if debug:
             traceback.print_exception(error)

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,8 +28,8 @@ JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 class JobProcess:
     """The process that runs a job. It can run only one.
 
-    Use it as `with process.session() as spark: process.run(process.runner(spark))`. Raises JobError for an invalid
-    master.
+    Use it as `with process.session() as spark: process.run(process.runner(spark), signals)`. Raises JobError for an
+    invalid master.
     """
 
     def __init__(self, job: Job, master: str, *, debug: bool = False) -> None:
@@ -63,9 +63,9 @@ class JobProcess:
         with self._spark_failures(spark):
             return JobRunner(spark, self._job, **listeners)
 
-    def run(self, runner: JobRunner) -> None:
-        """Run the job until it has ended, or until SIGTERM or SIGINT. Raises JobError."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+    def run(self, runner: JobRunner, signals: Iterable[int]) -> None:
+        """Run the job until it has ended, or until one of the `signals` arrives. Raises JobError."""
+        for number in signals:
             signal.signal(number, lambda *_: runner.stop())
         try:
             with self._spark_failures(runner.spark):

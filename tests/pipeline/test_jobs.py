@@ -518,7 +518,14 @@ def test_a_batch_frame_is_written_by_each_run_of_a_job_unless_its_sink_has_a_wri
     assert topics.values(once) == ["a"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+)
 def test_a_job_is_stopped_with_all_its_processes(topics: Any, tmp_path: Path, number: int) -> None:
     """As a service manager or a terminal does it: each process gets the signal, the JVM too."""
     name = topics.make("stopped")
