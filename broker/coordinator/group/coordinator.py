@@ -239,10 +239,7 @@ class GroupCoordinator:
 
         A group cannot be served while the broker loads or stops, or if the group's records are unreadable.
         """
-        if self._stopped:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The broker is stopping.")
-        if not self._loaded:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        self._check_serving()
         if not group_id and not may_be_empty:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty. Set group.id.")
         if self._log.unreadable or self._log.unreadable_groups:
@@ -250,6 +247,13 @@ class GroupCoordinator:
             reason = reason or self._log.unreadable_groups.get(group_id)
             if reason is not None:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
+
+    def _check_serving(self) -> None:
+        """Raise KafkaError if no group can be served, because the broker loads the groups or is stopping."""
+        if self._stopped:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The broker is stopping.")
+        if not self._loaded:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def _rearm(self) -> None:
         if not self._loaded or self._stopped:
@@ -362,8 +366,11 @@ class GroupCoordinator:
         return self._membership.groups.get(group_id)
 
     def groups(self) -> list[ClassicGroup]:
-        """Return all groups. Callers must not change the groups. Raise KafkaError if the groups are not loaded yet."""
-        self._check("", may_be_empty=True)
+        """Return all groups except those in unreadable partitions, as Kafka does. Callers must not change the groups.
+
+        Raise KafkaError while the broker loads the groups, and while it is stopping.
+        """
+        self._check_serving()
         return list(self._membership.groups.values())
 
     def delete_group(self, group_id: str) -> None:

@@ -568,6 +568,30 @@ async def test_a_group_whose_record_cannot_be_read_is_not_served_and_others_are(
 
 
 @in_virtual_time
+@pytest.mark.parametrize("bad", range(2))
+async def test_groups_are_listed_without_those_of_a_partition_that_cannot_be_read(
+    bad: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with GroupWorld() as world:
+        names = {world.coordinator.partition_for(name): name for name in map(str, range(30))}
+        for name in names.values():
+            world.commit({O0: 1}, group=name)
+        replay = world.log.replay
+
+        def failing(partition: int) -> Iterator[bytes]:
+            if partition == bad:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "offline")
+            return replay(partition)
+
+        monkeypatch.setattr(world.log, "replay", failing)
+        await world.restart()
+        listed = {group.group_id for group in world.coordinator.groups()}
+        assert listed == {name for partition, name in names.items() if partition != bad}
+        with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            world.committed(group=names[bad])
+
+
+@in_virtual_time
 async def test_a_record_that_was_replaced_or_aborted_cannot_make_a_group_unreadable() -> None:
     async with GroupWorld() as world:
         world.commit({O0: 1})
