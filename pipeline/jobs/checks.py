@@ -17,6 +17,7 @@ from ...client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from ...protocol.errors import KafkaError
 from ..blocking import BlockingCluster
 from ..options import NAME, SinkOptions, SourceOptions, Subscription
+from ..sink.checkpoint import local_path
 from ..sink.produce import CLIENT_DEFAULTS as SINK_DEFAULTS
 from ..source.range_reader import CLIENT_DEFAULTS as SOURCE_DEFAULTS
 from .failures import as_job_error
@@ -62,8 +63,8 @@ def check_directories(job: Job) -> None:
 
 def _check_directory(what: str, location: str) -> None:
     """Create a directory on this machine if it is missing. Raise JobError if files cannot be created in it."""
-    name = location.removeprefix("file://") if location.startswith("file:///") else location.removeprefix("file:")
-    if "://" in name:
+    name = local_path(location)
+    if name is None:
         return
     path = Path(name).absolute()
     try:

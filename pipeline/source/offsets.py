@@ -130,10 +130,13 @@ class OffsetFinder:
         Raises ConfigError, for instance if a timestamp is after the last record.
         """
         if position.timestamp is not None:
-            return await self._at_times(dict.fromkeys(partitions, position.timestamp), position.or_latest, name)
+            option = f"{name.removesuffix('Offsets')}Timestamp"
+            return await self._at_times(dict.fromkeys(partitions, position.timestamp), position.or_latest, option)
         if position.timestamps is not None:
-            _check_complete(position.timestamps, partitions, f"{name}ByTimestamp")
-            return await self._at_times({one: position.timestamps[one] for one in partitions}, position.or_latest, name)
+            option = f"{name}ByTimestamp"
+            _check_complete(position.timestamps, partitions, option)
+            times = {one: position.timestamps[one] for one in partitions}
+            return await self._at_times(times, position.or_latest, option)
         if position.offsets is None:
             wanted = dict.fromkeys(partitions, position.offset if position.offset is not None else LATEST)
         else:
@@ -144,16 +147,16 @@ class OffsetFinder:
         found |= await self.latest([one for one, offset in wanted.items() if offset == LATEST])
         return found
 
-    async def _at_times(self, times: Mapping[TopicPartition, int], or_latest: bool, name: str) -> Offsets:
+    async def _at_times(self, times: Mapping[TopicPartition, int], or_latest: bool, option: str) -> Offsets:
         """Return each partition's first offset at or after its time, which is in ms since the epoch.
 
-        If a partition has no such record, return its end if `or_latest` is true, else raise ConfigError.
+        `option` is the name of the option that gave the times. If a partition has no such record, return its end if `or_latest` is true, else raise ConfigError.
         """
         found = await self._ask(times)
         late = [one for one, offset in found.items() if offset < 0]
         if late and not or_latest:
             raise ConfigError(
-                f"{name}ByTimestamp",
+                option,
                 f"{min(late)} has no record at or after the timestamp {times[min(late)]}: to begin at its end, set "
                 "startingOffsetsByTimestampStrategy to latest",
             )

@@ -60,8 +60,20 @@ def test_directories_that_cannot_be_written(tmp_path: Path, closed_port: str) ->
     )
     files = Sink(name="files", frame="input", format="parquet", options={"path": f"file://{tmp_path}/file/out"})
     assert refused(job(tmp_path, closed_port, sinks=(files,))).startswith("sink 'files': path = file:///")
-    elsewhere = job(tmp_path, closed_port, checkpoint="s3a://bucket/checkpoint")
-    assert refused(elsewhere).startswith("Kafka at")
+
+
+@pytest.mark.parametrize("location", ["s3a://bucket/checkpoint", "dbfs:/checkpoint", "HDFS:///checkpoint"])
+def test_directories_of_other_file_systems_are_left_alone(
+    tmp_path: Path, closed_port: str, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert refused(job(tmp_path, closed_port, checkpoint=location)).startswith("Kafka at")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_with_a_colon_is_a_directory_of_this_machine(tmp_path: Path, closed_port: str) -> None:
+    assert refused(job(tmp_path, closed_port, checkpoint=f"{tmp_path}/at:12")).startswith("Kafka at")
+    assert (tmp_path / "at:12").is_dir()
 
 
 def test_no_broker(tmp_path: Path, closed_port: str, monkeypatch: pytest.MonkeyPatch) -> None:

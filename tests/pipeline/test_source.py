@@ -67,6 +67,8 @@ def test_starting_and_ending_points(spark: SparkSession, topics: Any) -> None:
     assert values(read(spark, topics, topic, **until)) == sorted(str(n) for n in range(18) if n < 2 or n % 3 == 2)
     assert values(read(spark, topics, topic, startingTimestamp=1500)) == sorted(str(n) for n in range(9, 18))
     assert values(read(spark, topics, topic, endingTimestamp=1500)) == sorted(str(n) for n in range(9))
+    with pytest.raises(AnalysisException, match=r"startingTimestamp: .*-0 has no record at or after the timestamp 4"):
+        values(read(spark, topics, topic, startingTimestamp=4_000_000_000_000))
     with pytest.raises(AnalysisException, match=r"leaves out .*-2: name each partition"):
         values(read(spark, topics, topic, startingOffsets=json.dumps({topic: {"0": 0, "1": 0}})))
     beyond = {"startingOffsets": json.dumps({topic: {"0": 99, "1": -2, "2": -2}})}
