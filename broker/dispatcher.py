@@ -349,7 +349,7 @@ class Dispatcher:
         return self._answered(exchange, reply)
 
     def _handle(self, exchange: Exchange, refusal: KafkaError | Response | None) -> Reply:
-        """Call the handler. If it returns a generator, run the generator's first slice.
+        """Call the handler, or return or raise the `refusal`. If the handler returns a generator, run its first slice.
 
         Return the handler's reply, or the generator if it has not ended.
         """

@@ -153,8 +153,8 @@ def read_listeners(
         if entry.host in ANY_HOST:
             raise ConfigError(
                 "advertised.listeners",
-                f"clients cannot connect to {item}, which is no single host. Use a host name or an IP address of this"
-                " machine",
+                f"clients cannot connect to {item}, which is not a single host. Use a host name or an IP address of"
+                " this machine",
             )
         if entry.name not in listeners:
             raise ConfigError(

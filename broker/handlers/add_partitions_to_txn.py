@@ -174,7 +174,7 @@ async def _add_all(context: RequestContext, request: AddPartitionsToTxnRequest) 
 
 
 def _counted(context: RequestContext, request: AddPartitionsToTxnRequest) -> Steps[None]:
-    """Count the response's rows. Raises if there are too many, before any partition is registered."""
+    """Count the response's rows before any partition is registered. Raises INVALID_REQUEST if there are too many."""
     for transaction in request.transactions:
         for topic in transaction.topics:
             context.rows(len(topic.partitions))
@@ -244,7 +244,10 @@ def _attempt(
     session: bool,
     writes: bool,
 ) -> Steps[Attempt]:
-    """Register all partitions, or none if one does not exist. Raises KafkaError like `add_partitions_now`."""
+    """Register all partitions, or none if one does not exist or the client may not write to it.
+
+    Raises KafkaError like `add_partitions_now`.
+    """
     metadata = context.broker.metadata
     while True:
         codes, highest = yield from _looked_up(context, topics, session)

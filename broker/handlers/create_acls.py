@@ -104,7 +104,10 @@ def _acl(item: AclCreation) -> Acl:
 
 
 def _problem(item: AclCreation) -> str | None:
-    """Return what is wrong with a rule, or None if it is valid. Kafka checks neither the host nor the operation."""
+    """Return what is wrong with a rule, or None if it is valid.
+
+    As in Kafka, the host need not be an address, and the operation need not apply to the resource type.
+    """
     if max(map(len, (item.resource_name, item.principal, item.host))) > MAX_CHARACTERS:
         return f"The resource name, the principal or the host has more than {MAX_CHARACTERS} characters. Shorten it."
     if item.resource_type == AclResourceType.CLUSTER and item.resource_name != CLUSTER_NAME:

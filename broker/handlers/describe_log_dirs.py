@@ -56,7 +56,7 @@ def handle(context: RequestContext, request: DescribeLogDirsRequest) -> Steps[De
 def _wanted(topics: Iterable[DescribableLogDirTopic]) -> Steps[dict[str, set[int] | None]]:
     """Return the requested partition indexes by topic name.
 
-    No value is None, which would stand for all partitions of a topic.
+    Each value is a set. The type also allows None, because the caller uses None for all partitions of a topic.
     """
     wanted: dict[str, set[int] | None] = {}
     for topic in topics:

@@ -1,6 +1,6 @@
 """Handle ListConfigResources: list the resources that have settings (KIP-1142).
 
-Version 0 lists client metrics resources, of which the broker has none. The levels of loggers are not settings of this
+Version 0 lists only client metrics resources, and the broker has none. The levels of loggers are not settings of this
 broker, so no logger is listed. A group is listed while its producers have claims.
 """
 

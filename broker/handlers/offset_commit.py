@@ -34,10 +34,10 @@ They are prepared again if topics or claims have changed meanwhile.
 
 @handles(OffsetCommitRequest, carried_out=True)
 def handle(context: RequestContext, request: OffsetCommitRequest) -> Steps[Answer]:
-    """Check and append the offsets in one turn of the event loop; send the response when they are durable.
+    """Append the offsets in one turn of the event loop; send the response when they are durable.
 
-    The offsets are appended even if the client disconnects meanwhile, because a consumer may commit and close without
-    awaiting the response.
+    The offsets of a large request are checked in slices before that turn. They are appended even if the client
+    disconnects meanwhile, because a consumer may commit and close without awaiting the response.
     """
     coordinator = context.broker.group_coordinator
     commits = yield from commits_of(request.topics)

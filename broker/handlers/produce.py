@@ -135,7 +135,7 @@ async def _append_many(
 
 
 def _counted(context: RequestContext, request: ProduceRequest) -> Steps[None]:
-    """Count the response's rows. Raises if there are too many, before any batch is appended."""
+    """Count the response's rows before any batch is appended. Raises INVALID_REQUEST if there are too many."""
     for topic in request.topic_data:
         context.rows(len(topic.partition_data))
         yield 1

@@ -3,7 +3,8 @@
 v3: the group's generation and member are checked (KIP-447). Up to v4 the partition that stores the group's offsets must
 have been added to the transaction (AddOffsetsToTxn); v5 adds it implicitly (KIP-890).
 
-Offsets of a topic whose id in the request is not the topic's current id are refused with UNKNOWN_TOPIC_ID.
+A topic in the request may have an id (v3+, extension). If this is not the topic's current id, the topic's offsets are
+refused with UNKNOWN_TOPIC_ID.
 
 The whole request is refused if another producer has claimed one of the partitions, and the request has no generation or
 an older one than the claim. A client that knows oncelog's wire extension gets CONCURRENT_PRODUCER_COMMIT, any other
