@@ -49,7 +49,7 @@ class AbortedIndex(list[AbortedTxn]):
         self._stable.append(max(entry.last_stable_offset for entry in block))
 
     def end_of(self, offset: int, count: int) -> int | None:
-        """Return the offset after the `count`-th marker from `offset` on; None if no marker of the segment follows."""
+        """Return the offset after the `count`-th marker from `offset` on; None if the segment has no later marker."""
         last = bisect_left(self, offset, key=_last_offset) + count
         return self[last - 1].last_offset + 1 if last < len(self) else None
 

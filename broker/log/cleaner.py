@@ -155,8 +155,8 @@ class CleaningPlan:
     def holds_producer_state(self, header: BatchHeader) -> bool:
         """Whether the batch is the log's only evidence of the last sequence, or of the last epoch, of its producer.
 
-        The last epoch matters only if the producer state lists no batch of the producer. The producer's control batches
-        then are the evidence.
+        The last epoch matters only if the producer state lists no batch of the producer. In that case, the producer's
+        control batches are the evidence.
         """
         last_offset = self.last_offsets.get(header.producer_id)
         if last_offset is None:

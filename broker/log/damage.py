@@ -56,7 +56,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Facts about a partition that an inspection accepts, even if no file records them yet. A repair records them.
+    """Facts about one partition. An inspection accepts them even if no file records them yet; a repair records them.
 
     `start_offset`: the log start offset, which the checkpoint may lack. `of_kafka`: the segments that Apache Kafka
     wrote, with the gaps between them.

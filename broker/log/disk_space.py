@@ -80,7 +80,7 @@ class DiskSpace:
         self._granted_internally -= size
 
     def keep(self, size: int) -> Callable[[], None]:
-        """Keep `size` bytes free for batches of internal topics that follow, until the returned function is called.
+        """Keep `size` bytes free for later batches of internal topics, until the returned function is called.
 
         Raise KAFKA_STORAGE_ERROR like `require_internally`.
         """

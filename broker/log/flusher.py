@@ -136,8 +136,8 @@ class FlushTask:
         the error. So a lack of space is raised only after all files have been synced. Any other error is raised at
         once.
 
-        If a lack of descriptors follows a lack of space, the lack of space is raised. After a lack of descriptors, the
-        next flush would not write the bytes again, and they would be lost.
+        If a lack of descriptors follows a lack of space, the lack of space is raised. If the lack of descriptors were
+        raised, the next flush would not write the bytes again, and they would be lost.
         """
         lack: OSError | None = None
         for file in self.files:

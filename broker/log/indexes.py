@@ -302,7 +302,7 @@ class IndexChecksums(NamedTuple):
         return cls(_CHECKSUMS.unpack_from(data), (sizes[0], sizes[1], sizes[2]), covered)
 
     def check_reach(self, size: int) -> None:
-        """Raise CorruptIndex if the index files say that they cover another number of bytes than `size`.
+        """Raise CorruptIndex if the index files record that they cover more or fewer bytes than `size`.
 
         `size` is the size in bytes of a finished segment's log file.
         """

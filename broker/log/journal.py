@@ -392,7 +392,7 @@ class Journal:
     # --- files -------------------------------------------------------------------------------------------------------
 
     def maintain(self) -> None:
-        """Retry failed work; end the current file if MOST_LOGS has kept a log out of it. Called once a second."""
+        """Retry failed work. End the current file if its limit MOST_LOGS has kept a log out. Called once a second."""
         self._uncopied.clear()
         self._is_overdue = self._is_crowded
         if self._is_overdue and self._current is not None and not self._is_writing:

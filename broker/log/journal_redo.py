@@ -267,7 +267,7 @@ def _of_this_partition(fs: FileSystem, path: str, entries: Sequence[Entry], *, e
     """Return the entries whose segment has their mark, is missing, or has no intact first batch. Raises OSError.
 
     `empty_is_new`: whether an empty segment is assumed to belong to a newer partition with the same name. This is right
-    if a void may be lost, but written bytes cannot: a segment of the older partition would not be empty.
+    if a void may be lost but no written byte can be: the older partition's segment would then still have its bytes.
     """
     marks: dict[int, int | None] = {}
     for base_offset in {entry.base_offset for entry in entries}:

@@ -124,7 +124,7 @@ class Log(Protocol):
         """Raise KAFKA_STORAGE_ERROR if there is too little space for a client's batch of `size` bytes."""
 
     def keep_room(self, size: int) -> Callable[[], None]:
-        """Keep `size` bytes of the disk free for essential batches that follow, until the returned function is called.
+        """Keep `size` bytes of the disk free for later essential batches, until the returned function is called.
 
         Raise KAFKA_STORAGE_ERROR if they would need the part of the reserve that is kept for transaction decisions.
         """
@@ -265,9 +265,9 @@ class Logs(Protocol):
 
     @property
     def crowding(self) -> Crowding:
-        """The signal that tells a request that appends to many logs to wait, because too many files are open.
+        """The signal that too many files are open. A request that appends to many logs waits until this is over.
 
-        A request that appends to one log need not check it.
+        A request that appends to one log need not check the signal.
         """
 
     def space(self) -> tuple[int, int]:
@@ -295,7 +295,7 @@ class Logs(Protocol):
         """Yield every log that is not offline."""
 
     def miss(self, key: TopicPartition) -> None:
-        """Take a partition offline whose files are lost although its topic still exists.
+        """Take offline a partition that has lost its files but still belongs to a topic.
 
         If it stayed online, it would begin again at offset 0.
         """

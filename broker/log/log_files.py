@@ -483,7 +483,7 @@ class LogFiles:
         self._offsets.call_listeners()
 
     def disk_failed(self, error: OSError) -> KafkaError:
-        """Take the log offline, because `error` makes it unknown what is on disk; return the error for writers."""
+        """Take the log offline, because after `error` it is not known what is on disk; return the error for writers."""
         failure = storage_error(
             f"{self.name}: writing to {self.directory} failed: {error}. The partition does not accept writes until the"
             " broker is restarted; check the disk first"

@@ -199,7 +199,7 @@ def load_sound_part(
 
 
 class _Loader:
-    """The loading of one log. After `load`, the public attributes are the parts of which the log is made.
+    """The loading of one log. After `load`, the public attributes contain the parts of the log.
 
     With `damage`, the log is opened read-only and ends at the damage. Without it, damage raises CorruptLog. If `fs` is
     read-only, `disk` is the file system through which the same bytes can be written again.

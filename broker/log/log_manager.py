@@ -774,7 +774,8 @@ class LogManager:
 
         The files go first, because a full disk may have no space for the checkpoint. The directory goes last: a crash
         must not leave a recovery point without a directory, as if the partition were lost. `keys` is emptied once the
-        recovery points are removed, because later ones with the same names belong to new partitions. Raises OSError.
+        recovery points are removed: any later recovery point for one of these names belongs to a new partition. Raises
+        OSError.
         """
         remove_content(self._fs, path)
         if self._recovery_points.may_store(keys):

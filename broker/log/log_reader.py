@@ -181,7 +181,10 @@ class LogReader:
         return segment.offset_index.ceiling(limit, segment.size), False
 
     def _first(self, segment: LogSegment, start: int, end_offset: int) -> tuple[Buffer, int]:
-        """Return the batch at byte `start`, whatever its size, and the offset after it. Raises BrokenBatch."""
+        """Return the batch at byte `start`, whatever its size, and the offset after it.
+
+        Raises BrokenBatch, NotAtHand and OSError.
+        """
         header = segment.batch_at(start)
         segment_end = self._segments.end_offset(segment, end_offset)
         if header.next_offset > segment_end:

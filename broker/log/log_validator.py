@@ -122,9 +122,9 @@ def check_client_batch(header: BatchHeader, content: Content, config: LogConfig,
         ):
             raise KafkaError(
                 ErrorCode.INVALID_TIMESTAMP,
-                f"{where}: timestamps {earliest} to {latest} are not all in the allowed range, from"
-                f" message.timestamp.before.max.ms = {before_max_ms} before to message.timestamp.after.max.ms ="
-                f" {config.message_timestamp_after_max_ms} after the broker's time, which is {now_ms}",
+                f"{where}: timestamps {earliest} to {latest} are not all in the allowed range, which begins"
+                f" message.timestamp.before.max.ms = {before_max_ms} before and ends message.timestamp.after.max.ms ="
+                f" {config.message_timestamp_after_max_ms} after the broker's time, {now_ms}",
             )
     if null_keys and config.compacted:
         reason = "the topic is compacted, so every record needs a key"

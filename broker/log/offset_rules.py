@@ -57,7 +57,7 @@ class OffsetRules:
         return (self._trust_gaps and following is not None) or self.may_have_gaps(end_offset)
 
     def may_have_gaps(self, offset: int) -> bool:
-        """Whether compaction may have left gaps at `offset`: it has come that far, or its progress is not known."""
+        """Whether compaction may have left gaps at `offset`: it has passed the offset, or its progress is not known."""
         return self._cleaned_to is None or offset < self._cleaned_to
 
     def fits(self, end_offset: int, base_offset: int, next_offset: int, following: int | None) -> bool:
@@ -74,6 +74,7 @@ class OffsetRules:
     def is_leftover(self, end_offset: int, following: int | None) -> bool:
         """Whether the bytes after a segment's last valid batch are a leftover, in which there is no live record.
 
-        This is so if the batch ends (`end_offset`) where the next segment begins, or if the whole segment is deleted.
+        `end_offset` is the end of that batch. The bytes are a leftover if the next segment begins at this offset, or if
+        the whole segment is deleted.
         """
         return end_offset == following or self.is_deleted(following)

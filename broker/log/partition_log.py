@@ -307,7 +307,8 @@ class PartitionLog:
     ) -> AppendResult:
         """Check `batches`, assign their offsets and write them: either all are appended, or KafkaError is raised.
 
-        A client sends exactly one batch, a coordinator any number of batches. A writable buffer is changed in place.
+        A client sends exactly one batch, a coordinator any number of batches. A writable buffer with one batch
+        is changed in place.
 
         `inspection`: the finished inspection of the client's batch; without it the batch is inspected here without
         pauses. `essential`: whether a coordinator's batch, like a marker, may have any size and may use the last part
@@ -391,7 +392,7 @@ class PartitionLog:
             self._disk_space.check(size)
 
     def keep_room(self, size: int) -> Callable[[], None]:
-        """Keep `size` bytes of the disk free for essential batches that follow, until the returned function is called.
+        """Keep `size` bytes of the disk free for later essential batches, until the returned function is called.
 
         Raise KAFKA_STORAGE_ERROR if they would need the part of the reserve that is kept for transaction decisions.
         """

@@ -191,10 +191,10 @@ class ProducerStateEntry:
         """Raise KafkaError INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if the marker is outdated.
 
         With transaction version 2 the epoch of a marker is one above the epoch of its transaction. So a marker with the
-        epoch of the open transaction is a late marker of the previous transaction. A commit marker whose epoch is
-        higher by more than one belongs to a later transaction. In this case a power failure with durability=os has lost
-        the marker of the open transaction, so the outcome of the open transaction is unknown. Neither marker may end
-        the open transaction.
+        epoch of the open transaction is a late marker of the previous transaction. A commit marker whose epoch is more
+        than one above that epoch belongs to a later transaction. In this case a power failure with durability=os has
+        lost the marker of the open transaction, so the outcome of the open transaction is unknown. Neither marker may
+        end the open transaction.
         """
         expected = epoch >= self.producer_epoch
         if transaction_version >= TRANSACTION_V2 and self.current_txn_first_offset >= 0:
