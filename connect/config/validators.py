@@ -57,7 +57,7 @@ class OneOf:
 
 
 class OneOfIgnoringCase:
-    """Accepts only the given strings, in upper or lower case."""
+    """Accepts only the given strings, without regard to case."""
 
     def __init__(self, *choices: str) -> None:
         self.choices = tuple(choice.upper() for choice in choices)

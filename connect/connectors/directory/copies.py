@@ -44,7 +44,7 @@ def is_copy_name(copy: str, original: str, *, was_read: bool) -> bool:
 def compare(copy: LineFile, original: LineFile) -> Match | None:
     """Compare a file with the beginning of a file that may be its original.
 
-    Returns None if the copy is longer than the original, but the original has changed during the comparison. Raises
+    Returns None if the copy is longer than the original, and the original has changed during the comparison. Raises
     FileNotReadyError.
     """
     stamp = original.stamp()

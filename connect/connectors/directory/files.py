@@ -18,8 +18,8 @@ the directory is compared with the known entries:
   listing shows that the file has changed, and after a read if the file has changed since the listing. If the last line
   is missing after a read, the lines of this read are discarded. A truncation goes unnoticed if the file grows again and
   then has the same line at the same position.
-- A gz file that gets a name without .gz while the task is running is still decompressed. A file that gets a name with
-  .gz later was read as plain data until then, so it is treated as a new file.
+- A gz file is still decompressed if its name loses the ending .gz while the task is running. If a file that was read as
+  plain data gets the ending .gz, it is treated as a new file.
 - A listing may miss a file while it is being renamed. So a file that disappeared after the task started may appear
   again: a file with its device and inode is the same file if it also has the same size and modification time.
 - A file with another inode is a copy, made by copytruncate rotation or by gzip, if it begins with all lines that were
@@ -95,7 +95,7 @@ class Entry:
 
     @property
     def id(self) -> FileId:
-        """The identity that the file had when it was last recognised; (-1, -1) if it was rewritten since then."""
+        """The identity that the file had when it was last recognised; (-1, -1) if it has been rewritten since then."""
         return FileId(self.device, self.inode)
 
     def advance(self, line: bytes) -> dict[str, Any]:
@@ -356,7 +356,7 @@ class Files:
             del self.known[file.id]
 
     def _reopen(self, file: File) -> None:
-        """Open a file again whose reads have failed. If this fails, keep the open file: it may have been deleted."""
+        """Reopen a file whose reads have failed. If this fails, keep the old handle: the file may have been deleted."""
         opened = self._look(file)
         if opened is not None:
             file.close()
@@ -465,9 +465,10 @@ class Files:
         return True
 
     def _by_inode(self, file: File, opened: LineFile, free: list[Entry]) -> Entry | None:
-        """Return the entry with this file's inode and lines whose device is no longer listed; None if there is none.
+        """Return the newest entry with this file's inode and lines, if no listed file is on the entry's device.
 
-        The device has then probably got another number, for example because the machine was restarted.
+        The number of the device has then probably changed, for example because the machine was restarted. Returns None
+        if there is no such entry.
         """
         elsewhere = [entry for entry in free if entry.device not in self._devices and entry.inode == file.id.inode]
         return _newest(elsewhere, file, opened)
@@ -532,7 +533,7 @@ class Files:
         return entry.rewritten is None and self._path(entry.file) in self._unread
 
     def _path(self, name: str) -> str:
-        """Return the text of the path of the file with this name."""
+        """Return the path of the file with this name, as text."""
         return os.path.join(path_text(self._directory), name)
 
     def _is_rewritten(self, entry: Entry) -> bool:
@@ -574,7 +575,7 @@ class Files:
         """Compare a file that may be a copy with the entry's file.
 
         Returns None if the entry's file cannot be read now, or no longer has the entry's last line. Also returns None
-        if the possible copy was longer, but the entry's file has changed during the comparison.
+        if the possible copy is longer than the entry's file, and that file has changed during the comparison.
         """
         original = self._look(owner)
         if original is None:

@@ -209,5 +209,5 @@ class LineFile:
 
 
 def is_compressed(path: str) -> bool:
-    """Return whether a path is that of a gz file."""
+    """Return whether a path ends with .gz."""
     return path.endswith(".gz")

@@ -26,7 +26,7 @@ class FileId(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A file. `name` is the text of the path relative to the directory (`path_text`).
+    """A file. `name` is the path relative to the directory, as text (`path_text`).
 
     `stamp` is the size and the modification time in ns.
     """
