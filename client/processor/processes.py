@@ -111,7 +111,7 @@ class WorkerProcesses:
     async def run(self) -> None:
         """Run the workers until `stop()`, or until all of them have ended with exit code 0.
 
-        Raises WorkerDiedError if a worker dies and may not be started again.
+        Raises WorkerDiedError if a worker dies after the maximum number of restarts, or if its factory fails.
         """
         loop = asyncio.get_running_loop()
         signals = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
@@ -130,7 +130,7 @@ class WorkerProcesses:
     # -- one child
 
     async def _keep(self, child: _Child) -> None:
-        """Run a worker until it is stopped; start a new process whenever the worker's process dies."""
+        """Run a worker until it is stopped or ends with exit code 0. If its process dies, start a new one."""
         try:
             while not self._stopping.is_set():
                 self._start(child)

@@ -115,7 +115,7 @@ class ProcessorTransaction(Generic[SentK, SentV]):
 
         Key, value and headers stay the bytes that were read. Added headers `__oncelog.errors.…` name the record's
         source and the error. A warning in the log names them, too. Raises IllegalStateError if the processor has no
-        dead_letter_topic.
+        dead_letter_topic, and after the function has returned.
         """
         if self._dead_letter_topic is None:
             raise IllegalStateError("dead_letter() needs a processor with a dead_letter_topic")

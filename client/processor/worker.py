@@ -5,11 +5,13 @@
   ended. Only then is the first fetch sent. Records of earlier fetches are dropped.
 * A batch is gathered before its transaction begins. Partitions are given up only while a batch is gathered, so no
   transaction is open then. Gathered records of these partitions are dropped.
-* A rebalance that begins while the function runs aborts the transaction, because the group does not wait for the
-  function. After the function has returned, the worker tries to commit in any case. If the member is outdated, the
-  coordinator refuses its offsets, and with them the whole transaction (KIP-447).
+* A rebalance that begins while an async function runs cancels the function and aborts the transaction, because the
+  group does not wait for the function. A rebalance that begins later, or while a plain function runs, does not stop
+  the commit. If the member is outdated by then, the coordinator refuses its offsets, and with them the whole
+  transaction (KIP-447).
 * After a transaction that is not known to be committed, the positions go back to the committed offsets, and buffered
-  records are dropped. A producer that is not known to be clean is initialised again, which ends its open transaction.
+  records are dropped. A producer that is not known to be clean aborts its open transaction. If that fails, the producer
+  is initialised again, which ends the transaction as well.
 
 Temporary failures (brokers restarting, rebalances, aborts) are retried without limit. An exception in the function ends
 `run()`, unless the processor has a dead-letter topic.
