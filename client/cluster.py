@@ -187,7 +187,8 @@ class Cluster:
         Calls share a Metadata request until it is sent. A later call first waits for the response, and then sends its
         own request, because the response may be outdated or lack the topics of this call.
 
-        Raises NetworkError or KafkaTimeoutError if no broker responds. Topics that do not exist have an error_code.
+        Raises NetworkError or KafkaTimeoutError if no broker responds, and IllegalStateError if the client is closed
+        meanwhile. Topics that do not exist have an error_code.
         """
         names = set() if topics is None else {topic_of(topic) for topic in topics}
         self._tracked |= names

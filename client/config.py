@@ -292,7 +292,7 @@ class ClientConfig(ClientTable):
         at_least(0),
         doc="Maximum time to wait for the broker after a call was cancelled, for example by asyncio.timeout, or after"
         " Ctrl-C has ended a with block. In this time, the broker can acknowledge records, commit or abort a"
-        " transaction, or remove a group's member. What is then unfinished continues in the background, or is left to"
+        " transaction, or remove a group's member. Unfinished work then continues in the background, or is left to"
         " the broker's timeouts. Not a setting of Kafka's Java client.",
     )
     receive_message_max_bytes: int = long(

@@ -344,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
         return future
 
     def _sent_at(self, now: float) -> float:
-        """Return the earliest known time at which a request that is held back now can be written."""
+        """Return the earliest time, as far as it is known, at which requests that are held back can be written."""
         return now if self._throttle is None else max(now, self._throttle.when())
 
     def _encoded(self, request: Request[Any], version: int) -> tuple[int, list[Buffer]]:

@@ -17,7 +17,7 @@ class ClientKeywords(TypedDict, total=False):
     cancel_grace_ms: int
     """Maximum time to wait for the broker after a call was cancelled, for example by asyncio.timeout, or after
     Ctrl-C has ended a with block. In this time, the broker can acknowledge records, commit or abort a transaction,
-    or remove a group's member. What is then unfinished continues in the background, or is left to the broker's
+    or remove a group's member. Unfinished work then continues in the background, or is left to the broker's
     timeouts. Not a setting of Kafka's Java client.
     """
     client_dns_lookup: Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]

@@ -59,7 +59,7 @@ def _trusts(config: ClientConfig) -> bool:
 
 
 def _given(config: ClientConfig, settings: Sequence[str]) -> str:
-    """Return the one of `settings` that has a value, or "" if none has one. Raises ConfigError if several have one."""
+    """Return the name in `settings` that has a value, or "" if none has one. Raises ConfigError if several have one."""
     given = [setting for setting in settings if _value(config, setting)]
     if len(given) > 1:
         raise ConfigError(given[1], f"means the same as {given[0]}: give only one of them")

@@ -64,8 +64,8 @@ class ApiVersionTable:
         return version in request.spec.stable and theirs is not None and version in theirs
 
     def highest(self, request: type[Request[Any]]) -> int:
-        """Return the newest version that the broker supports, even if this client does not support it, or 0 if it is
-        unknown.
+        """Return the newest version that the broker supports, even if this client does not support it, or 0 if the
+        broker does not offer the API.
         """
         theirs = self._range(request.spec.key)
         return 0 if theirs is None else theirs.high

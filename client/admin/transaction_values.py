@@ -10,7 +10,7 @@ from ..values import TopicPartition
 
 
 class FencedProducer(NamedTuple):
-    """The outcome of fencing a transactional id: the id's producer id and new epoch, or -1 and -1 with an `error`.
+    """The outcome of fencing a transactional id: the producer id and its new epoch, or -1 and -1 with an `error`.
 
     Every producer with an older epoch is fenced, and its open transaction is aborted.
     """

@@ -510,7 +510,7 @@ class Consumer(Generic[K, V]):
         state = self._subscription.state(partition)
         if state.position is None:
             raise IllegalStateError(
-                f"{TopicPartition(*partition)} has no consumed offset yet: poll until a record of it is returned"
+                f"{TopicPartition(*partition)} has no consumed offset yet: call position() first, which waits for it"
             )
         return OffsetAndMetadata(state.position, "", state.leader_epoch, state.topic_id)
 
@@ -698,7 +698,10 @@ class Consumer(Generic[K, V]):
     # -- inside
 
     def _count_as_processed(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Record that the program itself commits these positions, so that `close` does not go back before them."""
+        """Count the records before these positions as processed, because the program itself commits the positions.
+
+        `close` then does not go back before these positions.
+        """
         if self._last_record is not None:
             self._last_offsets = {self._last_record.topic_partition: self._last_record.offset}
             self._last_record = None

@@ -120,7 +120,10 @@ class ConsumerCoordinator:
 
     @property
     def urgent(self) -> bool:
-        """Whether `poll` must run before the next record is taken: a rebalance, a commit or a failure is due."""
+        """Whether `poll` must run before the next record is taken.
+
+        This is so if a rebalance is due or under way, if a commit is due, or if a failure must be raised.
+        """
         return self._step is not None or self.rebalance_due or self.commits.due
 
     @property

@@ -74,7 +74,8 @@ class RecordPlacement:
     ) -> Delivery | None:
         """Add a record to its batch. Return None if the record has to wait for memory or for the topic's metadata.
 
-        Raises TypeError for a key or value that is not bytes.
+        Raises TypeError for a key or value that is not bytes, and UnknownPartitionError for a partition that the client
+        does not know.
         """
         if not self.open:
             self._refuse()
@@ -150,7 +151,7 @@ class RecordPlacement:
     def _buffer_full(self) -> BufferFullError:
         return BufferFullError(
             ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-            f"buffer.memory = {self._config.buffer_memory} bytes wait to be acknowledged: the buffer is full",
+            f"the buffer is full: unacknowledged records fill buffer.memory = {self._config.buffer_memory} bytes",
         )
 
     async def append_waiting(
@@ -235,8 +236,8 @@ class RecordPlacement:
                 raise
             raise KafkaTimeoutError(
                 ErrorCode.REQUEST_TIMED_OUT,
-                f"no room for the record within max.block.ms = {self._config.max_block_ms}: buffer.memory = "
-                f"{self._config.buffer_memory} bytes wait to be acknowledged",
+                f"no room for the record within max.block.ms = {self._config.max_block_ms}: unacknowledged records "
+                f"fill buffer.memory = {self._config.buffer_memory} bytes",
             ) from None
 
     def _learn(self, topic: str) -> asyncio.Task[KafkaError | None]:

@@ -1,7 +1,7 @@
 """`record_of` checks the arguments of `send` and `enqueue`, for all producers.
 
 Each value is converted to the type that a batch holds. If a value cannot be converted, the call itself raises an error.
-If the value were detected only later, in a batch or in a request for metadata, other records would fail as well.
+If such a value were noticed only later, in a batch or in a request for metadata, other records would fail as well.
 """
 
 from __future__ import annotations

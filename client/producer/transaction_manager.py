@@ -281,7 +281,7 @@ class TransactionManager:
         return transaction is self.current and self.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
 
     def wrote(self, partition: Partition) -> None:
-        """Record that the partition has acknowledged records or offsets of this transaction."""
+        """Record that records or offsets of this transaction were acknowledged in the partition."""
         self.written.add(partition)
 
     def partitions_for_end_txn(self) -> frozenset[Partition] | None:

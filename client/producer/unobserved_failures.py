@@ -2,8 +2,8 @@
 
 A program that never flushes must not collect more and more failures. If the program still holds the `Delivery` of a
 record, it can still receive the record's failure. So the failure is kept as long as the `Delivery` exists. Of all other
-failures, only the first and the last are kept. The last one is kept because it may be newer than a `flush` that is
-about to raise the first one.
+failures, only the first and the last are kept. A `flush` that raises the first one may have begun before the last one
+occurred. So the last one is kept for the next `flush`.
 """
 
 from __future__ import annotations

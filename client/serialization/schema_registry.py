@@ -47,8 +47,9 @@ class SchemaRegistry:
     """A client of a schema registry: `with SchemaRegistry("http://127.0.0.1:8081") as registry`. Serdes may share it.
 
     `url` may contain several addresses, separated by commas. `settings` are those of confluent-kafka's
-    SchemaRegistryClient, for example `basic.auth.user.info` or `ssl.ca.location`. A request takes `timeout_s` at most,
-    and is repeated `max.retries` times. Raises ImportError without the extra `oncelog[schema]`.
+    SchemaRegistryClient, for example `basic.auth.user.info` or `ssl.ca.location`. `timeout_s` bounds each operation
+    on the socket. A failed request is repeated up to `max.retries` times. Raises ImportError without the extra
+    `oncelog[schema]`.
     """
 
     def __init__(self, url: str, settings: Mapping[str, object] | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
