@@ -143,7 +143,7 @@ class DirectorySourceTask(SourceTask):
         ]
 
     def _close_some(self, recent: File) -> None:
-        """Close the files beyond max.open.files; the recent file is the last to be closed.
+        """Close files until at most max.open.files are open; `recent` is the last to be closed.
 
         Deleted files are not counted, nor is the gz file that is being read.
         """

@@ -51,7 +51,9 @@ class FileStreamSourceTask(SourceTask):
             offset = await self.context.offsets.offset(self._partition)
             position = 0 if offset is None else offset.get("position", 0)
             if not isinstance(position, int) or isinstance(position, bool) or position < 0:
-                raise ConnectError(f"the offset position of {self._path} must be an integer, not {position!r}")
+                raise ConnectError(
+                    f"the offset position of {self._path} must be an integer of at least 0, not {position!r}"
+                )
             self._position = position
 
     async def poll(self) -> list[SourceRecord] | None:

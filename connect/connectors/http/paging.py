@@ -229,8 +229,9 @@ class RecordCursor:
         if not self._page_size and 1 < count == self._largest and not self._warned:
             self._warned = True
             log.warning(
-                "%s has %d records, and all were read before. No response has had more records. If the API cannot "
-                "return more in one response, later records are never read. With page.size, the task fails instead",
+                "%s has %d records, and all were read before. No earlier response has had more records. If the API "
+                "never returns more in one response, later records are never read. To make the task fail in this case, "
+                "set page.size",
                 url,
                 count,
             )

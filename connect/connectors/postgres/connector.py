@@ -37,7 +37,7 @@ class PostgresSourceConnector(SourceConnector):
     async def alter_offsets(
         self, config: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """Raise ConnectError for offsets that are not a position in the server's log; return True."""
+        """Raise ConnectError if an offset is not a position in the server's log; otherwise return True."""
         for partition, offset in offsets:
             if offset is None:
                 continue  # any partition may be reset

@@ -87,8 +87,9 @@ class Events:
 
         `key` is the table's current key (see server.py), and `key_columns` has the number, type OID and collation OID
         of each of its columns. The records' key has the columns of the replica identity, because for a deleted row the
-        server sends only these. If they are the columns of `key`, they have the order of `key`. If the replica identity
-        is NOTHING or FULL, the records' key is `key`. Raises ConnectError if the relation then lacks a column of `key`.
+        server sends only these. If `key` has the same columns, the records' key has them in the order of `key`. If the
+        replica identity is NOTHING or FULL, the records' key is `key`. In this case, raises ConnectError if the
+        relation lacks a column of `key`.
         """
         topic = self._topic(relation.full_name)
         names = [column.name for column in relation.columns]

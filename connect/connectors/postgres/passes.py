@@ -130,11 +130,11 @@ class Passes:
         return False
 
     def contain_no_more(self, table: int) -> None:
-        """Treat all further changes of a table as changes that its rows do not contain.
+        """Treat all further changes of a table as not contained in the snapshot.
 
-        This is correct once a TRUNCATE was produced, because readers then remove all rows that the passes have read. It
-        is also correct if the table is read again because its key has changed: rows with the earlier key are not read
-        again.
+        This is correct after a TRUNCATE has been produced, because readers then remove all rows that the passes have
+        read. It is also correct if the table is read again because its key has changed: rows with the earlier key are
+        not read again.
         """
         self._new.add(table)
 

@@ -362,9 +362,9 @@ class Key(NamedTuple):
 async def current_key(connection: psycopg.AsyncConnection[Any], relation: Relation) -> Key:
     """Return the current key of a table (see `Table`); a key without columns if the table is gone.
 
-    If columns of the key were renamed since the server streamed `relation`, return the names that `relation` has at
-    their positions. The positions may have shifted if a column was added or dropped. In that case, return the key's
-    current names if the name of a column outside the key differs as well.
+    If columns of the key were renamed since the server streamed `relation`, return their earlier names: `relation` has
+    them at the same positions. If a column was added or dropped, the positions may have shifted. In this case, return
+    the key's current names if a column outside the key has another name than `relation` has at its position.
     """
     row = await (
         await connection.execute(

@@ -114,14 +114,14 @@ class SqlSourceConnector(SourceConnector):
 
 
 def _check_offset(offset: SourceOffset) -> None:
-    """Raise ConnectError if no mode has such an offset, or if a value is not part of a position."""
+    """Raise ConnectError if no mode has such an offset, or if one of its values is malformed."""
     from .positions import decode
 
     rows = offset.keys() - {"key"}
     if rows - {"complete"} != {"pass"} and (not rows or not rows <= {"timestamp", "incrementing"}):
         raise ConnectError(
-            "an offset must have timestamp or incrementing or both or, in mode bulk, pass, and may have key and, in "
-            "mode bulk, complete, as GET offsets shows them"
+            "an offset must have timestamp, incrementing or both, and may have key. In mode bulk, it must have pass, "
+            "and may have key and complete. Write the values as GET offsets shows them"
         )
     if not isinstance(offset.get("pass", 0), int):
         raise ConnectError(f'"pass" in the offset {dict(offset)} must be a number')
