@@ -27,7 +27,7 @@ FLUSH_S: Final = 5.0
 class _Write(NamedTuple):
     """A record to write.
 
-    `safe` is set for a safe write: it contains the connector or task, and its status. A safe write is dropped if
+    `safe` is the connector or task and its status if the write is safe, otherwise None. A safe write is dropped if
     another worker of a newer generation has reported a status.
 
     `counted` says whether the write counts towards _QUEUE. Writes of topics in use do not count, because topics are

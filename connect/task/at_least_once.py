@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 class _Sent(NamedTuple):
     """A record that was passed to `send`; `delivery` is None for a record that was dropped or skipped.
 
-    `again` is the number of records that had been produced when this record was sent again, or 0.
+    If the record was sent again, `again` is the number of records that were sent up to that time, including this one;
+    otherwise, it is 0.
     """
 
     record: SourceRecord
@@ -75,7 +76,7 @@ class AtLeastOnceDelivery:
         self._sent: deque[_Sent] = deque()
         """The records whose outcomes are checked one by one, in order."""
         self._outcomes: Acknowledged = []
-        """The outcomes of which the task has not been told."""
+        """The outcomes that were not passed to the task yet."""
         self._produced = 0
         self._interval_s, self._timeout_s = interval_s, timeout_s
         self._next = 0.0
@@ -210,9 +211,10 @@ class AtLeastOnceDelivery:
             self._outcomes.append((self._sent.popleft().record, metadata))
 
     async def _outcome(self) -> RecordMetadata | None:
-        """Return the metadata of the first sent record when it is produced, or None if it is dropped or skipped.
+        """Return the metadata of the first record in `_sent` once it is produced, or None if it is dropped or skipped.
 
-        A record that failed is sent again, until it was the only record that was sent: then it is skipped.
+        A record that fails is sent again, after all other records. If it fails again, and no record was sent after it,
+        it has failed alone and is skipped. Raises KafkaError if errors.tolerance does not allow the failure.
         """
         while True:
             record, converted, delivery, again = self._sent[0]
@@ -239,7 +241,7 @@ class AtLeastOnceDelivery:
             self._sent[0] = _Sent(record, converted, delivery, self._produced)
 
     async def _tell(self) -> None:
-        """Tell the task of the outcomes, if it wants to know them. Not limited in time: the task's code runs."""
+        """Pass the outcomes to the task if `keep_records` is set. Has no time limit, as it runs the task's code."""
         outcomes, self._outcomes = self._outcomes, []
         if self._keep and outcomes:
             await self._acknowledged(outcomes)

@@ -61,9 +61,9 @@ class StartChecks(Protocol):
 class _Losses:
     """A context manager that raises ProducerLostError for errors after which only a new producer can continue.
 
-    It raises FencedError if another client or the cluster has ended the transaction or fenced the producer, and
-    UnknownCommitError if it is not known for another reason whether the transaction was committed. It is a class
-    because it is entered for each record: a generator would take six times as long.
+    It raises FencedError if another client or the cluster has ended the transaction or fenced the producer. It raises
+    UnknownCommitError if the result of a commit is unknown for any other reason. It is a class because it is entered
+    for each record: a generator would take six times as long.
     """
 
     def __init__(self, task: ConnectorTaskId) -> None:
@@ -219,9 +219,10 @@ class ExactlyOnceDelivery:
         await self._committed()
 
     async def _commit_known(self) -> None:
-        """Commit the transaction. While the result is unknown, ask for it again, as long as it can be learned.
+        """Commit the transaction. If the result is unknown, ask again until it is known or can no longer be learned.
 
-        A new producer could not learn the result. It would also fence another worker's task that has taken over.
+        A new producer could not learn the result. If another worker has taken over the task, a new producer would also
+        fence that worker's producer.
         """
         while True:
             try:

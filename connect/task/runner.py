@@ -92,7 +92,8 @@ class TaskRunner:
     async def run(self, *, delay_s: float = 0.0, restart_after: type[ProducerLostError] | None = None) -> bool:
         """Wait `delay_s` seconds, then run the task until it is stopped or fails; report each of its states.
 
-        If the task fails with `restart_after` and is not being stopped, return True instead of reporting FAILED.
+        If the task fails with `restart_after` once its delivery has started, and is not being stopped, return True
+        instead of reporting FAILED.
         """
         self._delay_s = delay_s
         started = stopped = False

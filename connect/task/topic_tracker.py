@@ -21,7 +21,7 @@ class TopicTracker:
         """The topics with a record whose outcome decides whether they are reported."""
 
     def sent(self, topic: str, delivery: Delivery) -> None:
-        """Report the topic once the record is written, unless the topic has already been reported."""
+        """Report the topic once the record is written, unless it is listed or awaits the outcome of another record."""
         if topic not in self._listed and topic not in self._pending:
             self._pending.add(topic)
             delivery.when_done(lambda written: self._done(topic, written))
