@@ -1,8 +1,8 @@
 """The exceptions of connectors and of the worker, and how the worker reacts to each.
 
 A connector raises `ConnectError` for a failure that a person must resolve, `RetriableError` for a temporary failure,
-and `DataError` for a record that cannot be converted. Several of the other exceptions refuse a request; the table in
-rest/errors.py maps these to HTTP status codes.
+and `DataError` for a record that cannot be converted. Several other exceptions say why a request is refused; the table
+in rest/errors.py maps them to HTTP status codes.
 """
 
 from __future__ import annotations

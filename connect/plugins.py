@@ -150,7 +150,7 @@ def aliases(java_name: str) -> list[str]:
 
 
 def has_no_settings(name: str) -> bool:
-    """Return whether a name is that of an override policy or a config provider."""
+    """Return whether a name is that of an override policy or a config provider, which have no settings to show."""
     return any(name in aliases(each) for each in _WITHOUT_SETTINGS)
 
 

@@ -34,7 +34,10 @@ def task_configs(state: ClusterConfigState, name: str) -> list[Json]:
 
 
 def connector_type(config: Config | None) -> str:
-    """Return source or sink; unknown if a connector has no settings, or if its class is not installed."""
+    """Return source, sink or unknown.
+
+    A class that cannot be loaded, or that is not a source connector, is a sink if its name says so, else unknown.
+    """
     name = None if config is None else config.get("connector.class")
     if name is None:
         return "unknown"

@@ -166,7 +166,10 @@ class DistributedHerder(BaseHerder):
         return Put(before is None, answers.connector_info(self._configs.snapshot(), name))
 
     async def delete_connector(self, name: str) -> None:
-        """Delete a connector; the following rebalance stops it. Its offsets are kept."""
+        """Delete a connector; the following rebalance stops it. Its offsets are kept.
+
+        Raises NotFoundError, NotLeaderError.
+        """
 
         async def delete() -> None:
             self._group.leadership.require("Only the leader can delete connector configs.")
@@ -225,7 +228,8 @@ class DistributedHerder(BaseHerder):
     async def restart_connector_and_tasks(self, request: RestartRequest) -> Json:
         """Make the workers restart a connector, its tasks, or both, as the request says.
 
-        Return the status of the connector and its tasks. Those that restart have the state RESTARTING in it.
+        Return the status of the connector and its tasks. Those that restart have the state RESTARTING in it. Raises
+        NotFoundError, NotLeaderError, RebalanceNeededError.
         """
 
         async def restart() -> Json:

@@ -115,7 +115,7 @@ class TickLoop:
             pass
 
     async def _tick(self) -> bool:
-        """Do all work that is due. Return False if a rebalance or another attempt must come first."""
+        """Do all work that is due. Return False if the next tick must follow at once, to rebalance or to try again."""
         self._woken.clear()
         if self._unsynced and not await self._catch_up():
             return False

@@ -58,8 +58,9 @@ async def validate_connector(
 ) -> Json:
     """Return the response of the validate endpoint. It shows the variables of `providers` instead of their values.
 
-    Raises BadRequestError if there is no usable connector class, ConfigValueError for a variable without a value, and
-    ConnectError for a client override with an invalid value.
+    Raises BadRequestError if there is no usable connector class, or if a requested version is not a range of versions.
+    Raises ConfigValueError for a variable without a value, and ConnectError for a client override with an invalid
+    value.
     """
     cls = connector_class(stored)
     connector: SourceConnector = cls()

@@ -1,7 +1,8 @@
 """Refuses requests that Kafka Connect's server refuses before it reads their bodies.
 
 The server refuses invalid paths and media types (400), content types other than JSON (415), and clients that do not
-accept JSON (406). If the path (404) or the method (405) is unknown, only the path and the content type are checked.
+accept JSON (406). If the path (404) or the method (405) is unknown, only the syntax of the path and of the content type
+is checked.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class RestTls:
     """The contexts of one worker: `server` for its listeners, and `client` for its requests to other workers."""
 
     def __init__(self, settings: RestListeners) -> None:
-        """Read the keys and certificates. Raises a ConfigValueError that names the setting and the file."""
+        """Read the keys and certificates. Raises ConfigValueError, for example for a file that cannot be used."""
         assert settings.ssl is not None, "a listener uses TLS"
         self._settings, self._ssl = settings, settings.ssl
         self.server = ReloadedContext(ssl.PROTOCOL_TLS_SERVER)
