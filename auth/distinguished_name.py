@@ -94,7 +94,7 @@ class PrincipalRules:
             position = found.end()
 
     def apply(self, name: str) -> str | None:
-        """Return the name of the principal that the subject named `name` has, or None if no rule matches."""
+        """Return the principal's name for a subject with this `name`, or None if no rule matches."""
         for pattern, replacement, case in self._rules:
             if pattern is None:
                 return name

@@ -26,7 +26,7 @@ class RememberedPasswords:
       that clients send. The file still contains only salted hashes.
     * The digests are forgotten when the file changes, so a password that was changed or removed is no longer accepted.
 
-    There is at most one digest per user of the file. One thread at a time may use an object.
+    There is at most one digest per user of the file. Only one thread at a time may use an instance.
     """
 
     def __init__(self, file: UserFile) -> None:

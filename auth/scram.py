@@ -144,8 +144,8 @@ NO_CREDENTIALS: Final[Mapping[int, int]] = {}
 class ScramDecoys:
     """Credentials for users that do not exist, so that a challenge does not reveal which users exist.
 
-    A user's decoy stays the same until the process ends or the numbers of iterations of the cluster's credentials
-    change. No password matches a decoy.
+    A user's decoy stays the same until the process ends. Only its number of iterations may change, when the cluster's
+    credentials change. No password matches a decoy.
     """
 
     __slots__ = ("_secret",)
@@ -171,10 +171,10 @@ class ScramDecoys:
 
 
 def _at(place: bytes, iterations: Mapping[int, int]) -> int:
-    """Return the number of iterations of the credential at `place`, if the credentials are sorted by their numbers of
-    iterations.
+    """Sort the credentials by their number of iterations, and return that number for the credential at `place`.
 
-    `place` is a binary fraction: the share of the credentials that come before this one.
+    `place` is a fraction from 0 to 1, as the binary digits after the point: the share of the credentials that come
+    before this one. Return MIN_ITERATIONS if there are no credentials.
     """
     left = (int.from_bytes(place) * sum(iterations.values())) >> 8 * len(place)
     for number in sorted(iterations):

@@ -1,8 +1,8 @@
 """Read private keys and certificates from files in PEM, PKCS #12 and Java's JKS.
 
 PEM needs no further package. The other formats need `cryptography`, which the extra `oncelog[security]` installs.
-Java's keytool has written PKCS #12 since Java 9, even into files named .jks. As in Java, with the type PKCS12 or JKS, a
-file may have either of these two formats: its first bytes show which.
+Java's keytool has written PKCS #12 since Java 9, even into files named .jks. So, as in Java, the types PKCS12 and JKS
+each accept files of both formats. The first bytes of a file show its format.
 """
 
 from __future__ import annotations

@@ -70,9 +70,10 @@ def restrict(context: ssl.SSLContext, suites: Sequence[str], versions: Sequence[
 
 
 def _check_names(context: ssl.SSLContext, names: Sequence[str]) -> None:
-    """Raise SuitesError if a suite cannot be enabled. OpenSSL would ignore it if another one can.
+    """Raise SuitesError if a suite cannot be enabled.
 
-    The check changes the suites of `context`.
+    OpenSSL itself ignores an unknown suite, as long as it knows another suite in the list. The check changes the suites
+    of `context`.
     """
     if other := sorted(_NOT_OFFERED.intersection(names)):
         raise SuitesError(
