@@ -151,7 +151,7 @@ def _asks_for_nothing(name: str, value: object) -> bool:
 
 
 def _is_login_module(name: str, value: str) -> bool:
-    """Return whether the setting is one of LOGIN_MODULES, and its value has only what LOGIN_MODULES allows for it."""
+    """Return whether LOGIN_MODULES has the setting, and the value names its module with no options but those listed."""
     for end, (module, options) in LOGIN_MODULES.items():
         if name.startswith(LISTENER_PREFIX) and name.endswith(end):
             from ..auth.jaas import parse_jaas  # imported at its first use, not at start
@@ -341,8 +341,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         -1,
         _open_files,
         doc="The number of file descriptors that are kept for data files, and so the maximum number of data files that"
-        " are open at a time. It is limited to half of the process's limit (ulimit -n). Other files are reopened when"
-        " they are used. Connections get the remaining descriptors. -1: half of the limit, at most 16384.",
+        " are open at a time. It is limited to half of the process's limit (ulimit -n). Data files beyond this number"
+        " are closed, and opened again when they are used. Connections get the remaining descriptors. -1: half of the"
+        " limit, at most 16384.",
         aliases=("connections.descriptor.reserve",),
     )
     max_connections_per_ip: int = integer(
@@ -381,9 +382,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     queued_max_request_bytes: int = long(
         134217728,
         doc="The memory in bytes for requests that are being received on all connections. At this limit, requests"
-        " wait, small ones for the shortest time. While they wait, connections whose requests have stopped arriving are"
-        " closed or, if there are none, the connection whose request arrives most slowly. 0 or less: no limit, which is"
-        " Kafka's default.",
+        " wait, small ones for the shortest time. While they wait, the broker closes connections whose requests have"
+        " stopped arriving. If there are none, it closes the connection whose request arrives most slowly. 0 or less:"
+        " no limit, which is Kafka's default.",
     )
     queued_max_response_bytes: int = long(
         134217728,
@@ -888,9 +889,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     expiry_clock_settle_ms: int = long(
         600000,
         at_least(0),
-        doc="The time in ms for which a jump of the wall clock to a later time does not affect the expiry of offsets"
-        " and transactional ids. Afterwards, they expire by the new time. 0: the jump has an effect at once, as in"
-        " Kafka. Not a setting of Kafka.",
+        doc="The time in ms for which the removal of expired offsets, transactional ids and delegation tokens ignores"
+        " that the wall clock has jumped ahead. Afterwards, the new time applies. 0: it applies at once, as in Kafka."
+        " Not a setting of Kafka.",
     )
     transaction_partition_verification_enable: bool = boolean(
         True,

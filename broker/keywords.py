@@ -241,8 +241,9 @@ class BrokerKeywords(TypedDict, total=False):
     """The maximum number of connections that may be open at a time. Further connections are closed at once."""
     max_open_files: int
     """The number of file descriptors that are kept for data files, and so the maximum number of data files that are
-    open at a time. It is limited to half of the process's limit (ulimit -n). Other files are reopened when they are
-    used. Connections get the remaining descriptors. -1: half of the limit, at most 16384.
+    open at a time. It is limited to half of the process's limit (ulimit -n). Data files beyond this number are
+    closed, and opened again when they are used. Connections get the remaining descriptors. -1: half of the limit,
+    at most 16384.
     """
     max_connections_per_ip: int
     """The maximum number of connections that may be open at a time from one address. Further connections are closed
@@ -264,9 +265,9 @@ class BrokerKeywords(TypedDict, total=False):
     """The response bytes that a client may leave unread before the broker stops executing the client's requests."""
     queued_max_request_bytes: int
     """The memory in bytes for requests that are being received on all connections. At this limit, requests wait,
-    small ones for the shortest time. While they wait, connections whose requests have stopped arriving are closed
-    or, if there are none, the connection whose request arrives most slowly. 0 or less: no limit, which is Kafka's
-    default.
+    small ones for the shortest time. While they wait, the broker closes connections whose requests have stopped
+    arriving. If there are none, it closes the connection whose request arrives most slowly. 0 or less: no limit,
+    which is Kafka's default.
     """
     queued_max_response_bytes: int
     """The memory in bytes for responses that clients have not read, on all connections. A Fetch response gets at
@@ -556,9 +557,9 @@ class BrokerKeywords(TypedDict, total=False):
     transaction_remove_expired_transaction_cleanup_interval_ms: int
     """The time in ms between two searches for transactional ids that have expired."""
     expiry_clock_settle_ms: int
-    """The time in ms for which a jump of the wall clock to a later time does not affect the expiry of offsets and
-    transactional ids. Afterwards, they expire by the new time. 0: the jump has an effect at once, as in Kafka. Not
-    a setting of Kafka.
+    """The time in ms for which the removal of expired offsets, transactional ids and delegation tokens ignores that
+    the wall clock has jumped ahead. Afterwards, the new time applies. 0: it applies at once, as in Kafka. Not a
+    setting of Kafka.
     """
     transaction_partition_verification_enable: bool
     """Whether the broker checks that a transactional batch belongs to an ongoing transaction (KIP-890)."""

@@ -36,9 +36,9 @@ _RESULTS: Final = frozenset({"leader_epoch", "num_partitions", "replication_fact
 
 
 def error_response(request: Request[Any], version: int, code: int, message: str | None) -> Steps[Response]:
-    """Return the response to `request` in which every item failed with `code`.
+    """Return the response to `request` with `code` at the top level or, if it has no error code there, in every item.
 
-    As in Kafka, the nullable fields of the response are null, except the field with its items.
+    As in Kafka, the nullable fields of the response are null, except the error message.
     """
     response: Response = request.response()
     for spec in response.fields:

@@ -190,7 +190,7 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
         inside(
             _O.DESCRIBE,
             _T.TOPIC,
-            "each topic that the request names; for topics that it gives by id, only if the deletion is denied",
+            "each topic that the request names; for a topic that it identifies by id, only if the deletion is denied",
             "the topic gets TOPIC_AUTHORIZATION_FAILED; the response does not reveal whether the topic exists, or which"
             " name belongs to an id",
         ),

@@ -83,7 +83,7 @@ class ProduceAppend:
 
     @property
     def work(self) -> int:
-        """The cost of the decompression in `begin_inspection`, expressed as a number of ordinary decompressed bytes."""
+        """The decompression cost of `begin_inspection`: the number of decompressed bytes that usually cost as much."""
         return 0 if self.inspection is None else self.inspection.work
 
     async def finish_inspection(self, threads: Threads, slots: asyncio.Semaphore) -> None:
