@@ -98,7 +98,7 @@ class StateLog:
     def keep_room(self, partition: int, size: int) -> Callable[[], None]:
         """Keep `size` bytes of the disk free for essential batches that follow, until the returned function is called.
 
-        Raise KAFKA_STORAGE_ERROR if they would need space that is kept for transaction decisions.
+        Raise KafkaError KAFKA_STORAGE_ERROR if the batches would need space that is kept for transaction decisions.
         """
         return self._replica_manager.partition(self.topic, partition).log.keep_room(size)
 
@@ -143,7 +143,8 @@ class StateLog:
         """Return None if all records below `end_offset` are durable, else a future that resolves when they are.
 
         The setting `durability` defines what durable means. All callers that wait for the same flush share its future,
-        so each must await it through `asyncio.shield`, or call `durable`.
+        so each must await it through `asyncio.shield`, or call `durable`. The call, or the future, raises KafkaError
+        KAFKA_STORAGE_ERROR if the log is offline or the flush fails.
         """
         return self._replica_manager.partition(self.topic, partition).log.flushed(end_offset)
 

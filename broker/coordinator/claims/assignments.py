@@ -1,8 +1,8 @@
 """Records which partitions of a group's topics each producer has claimed, and which producer owns each partition.
 
 Contains plain data and pure rules. Each transactional id has one assignment: the generation of its latest group-aware
-initialisation, and the partitions that the id claimed then and still holds. Two ids may hold the same partition, from
-the later id's claim until the earlier id is fenced and has released the partition. The owner is the id with the newer
+initialisation, and the partitions that the id claimed then and still holds. If an id claims a partition that another id
+holds, both hold it until the other id has been fenced and has released it. The owner is the id with the newer
 generation. If the generations are equal, the owner is the id that claimed later.
 
 Besides its assignments, a group has two fields:

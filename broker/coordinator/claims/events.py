@@ -29,7 +29,7 @@ class GroupEvents:
         self._logger = logger
 
     def watch(self, claimed: Any, parked: Any) -> None:
-        """Register the gauges: how many partitions are claimed, and how many InitProducerId calls wait."""
+        """Register the gauges: how many partitions are claimed, and how many calls wait for other calls or fences."""
         self._metrics.watch(CLAIMED, claimed)
         self._metrics.watch(PARKED_IN_GROUPS, parked)
 

@@ -333,11 +333,11 @@ class GroupClaims:
     def _drop_all(
         self, group_id: str, group: GroupAssignments, names: list[str], *, forget: bool
     ) -> asyncio.Future[None] | None:
-        """Remove every assignment of the group. The cost depends on the number of producers, not of partitions.
+        """Remove every assignment of the group. The cost grows with the number of producers, not with the partitions.
 
-        `names` must be in the order of their ranks. Then, if the broker is killed between two batches or a later batch
-        is refused, each remaining partition still has its owner. Only the last batch records the forgotten generation:
-        until then, the claims of this generation are still in the log.
+        `names` must be sorted by rank, the lowest first. Then, if the broker is killed between two batches or a later
+        batch is refused, each remaining partition still has its owner. Only the last batch records the forgotten
+        generation: until then, the claims of this generation are still in the log.
         """
         gone = [group.forgotten_generation, *(held.generation_id for held in group.held.values())]
         gone += [claim.generation_id for claim in group.found.values()]

@@ -151,11 +151,11 @@ class GroupCleanup:
             self._logger.warning("claims_not_dropped", group=group.group_id, error=str(error))
 
     def generation_began(self, group: ClassicGroup) -> None:
-        """Drop the group's claims if the claims record a generation above the group's current one.
+        """Drop the group's claims if their newest recorded generation is above the group's current generation.
 
-        A group that was lost or deleted, or never had members, counts its generations from 1 again. Claims of a later
-        generation were made while the group had no members. They would fence all members until the group reaches that
-        generation.
+        A group that was lost or deleted, or never had members, counts its generations from 1. Its claims of a later
+        generation were made before it was lost, or while it had no members. They would fence all members until the
+        group reaches that generation.
         """
         if not self._is_anew(group):
             return
@@ -170,7 +170,7 @@ class GroupCleanup:
         return not (self.is_outlived(group, claim) or (group is not None and group.members and self._is_anew(group)))
 
     def _is_anew(self, group: ClassicGroup) -> bool:
-        """Whether the claims record a generation above the group's current one."""
+        """Whether the newest generation recorded for the group's claims is above the group's current generation."""
         keeper = self.claim_keeper
         return keeper is not None and keeper.newest_generation(group.group_id) > group.generation_id
 

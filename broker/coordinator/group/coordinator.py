@@ -307,7 +307,7 @@ class GroupCoordinator:
     def join(self, request: Join) -> asyncio.Future[JoinGroupResponse]:
         """Handle a JoinGroup request. Return a future of the response, which contains any error.
 
-        The future resolves when the next generation begins, or immediately if the request need not wait for that.
+        The future resolves when the next generation begins, or earlier if the request need not wait for that.
         """
         future: asyncio.Future[JoinGroupResponse] = asyncio.get_running_loop().create_future()
         try:
@@ -376,7 +376,7 @@ class GroupCoordinator:
     def delete_group(self, group_id: str) -> None:
         """Handle a DeleteGroups request for one group: delete the group and its offsets.
 
-        Raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP, or an error code of the log.
+        Raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP, or a coordinator error code.
         """
         self._check(group_id, may_be_empty=True)
         self._cleanup.delete_group(check_group_delete(self._membership.groups.get(group_id), group_id))
@@ -693,7 +693,7 @@ class GroupCoordinator:
     def delete_offsets(self, group_id: str, wanted: Iterable[TopicPartition]) -> list[ErrorCode]:
         """Handle an OffsetDelete request (KIP-496); return an error code for each partition.
 
-        Raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP, or an error code of the log.
+        Raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP, or a coordinator error code.
         """
         self._check(group_id)
         group = check_offset_delete(self._membership.groups.get(group_id), group_id)

@@ -148,7 +148,8 @@ class GroupMembership:
     def join(self, request: Join, answer: JoinAnswer) -> None:
         """Handle a JoinGroup request.
 
-        `answer` is called exactly once, either immediately or when the generation begins.
+        `answer` is called exactly once: immediately, when the next generation begins or, for a static member that gets
+        a new id, when this id is durable. If the member is removed or replaced before then, `answer` gets an error.
         """
         group = self.groups.get(request.group_id)
         if group is None and request.member_id:

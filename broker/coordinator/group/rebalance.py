@@ -303,7 +303,7 @@ class Rebalance:
             self._await_syncs(group)
 
     def _await_syncs(self, group: ClassicGroup) -> None:
-        """Schedule the end of the sync phase after the group's rebalance timeout."""
+        """Schedule the end of the sync phase: after the group's rebalance timeout, but not before SHORTEST_SYNC_MS."""
         generation_id = group.generation_id
         self._timer.schedule(
             _sync_key(group),
@@ -325,7 +325,7 @@ class Rebalance:
             self._timer.cancel(_sync_key(group))
 
     def _sync_over(self, group: ClassicGroup, generation_id: int) -> None:
-        """Remove the members that have not sent a SyncGroup by the end of the rebalance timeout."""
+        """Remove the members that have not sent a SyncGroup by the end of the sync phase."""
         if (
             group.generation_id != generation_id
             or group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)

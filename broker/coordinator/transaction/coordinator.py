@@ -257,7 +257,8 @@ class TransactionCoordinator(TransactionCore):
 
         Raise KafkaError with a coordinator error code or with one of these codes:
 
-        * INVALID_REQUEST: a partition in `written` is in neither the transaction nor the session. Nothing has changed.
+        * INVALID_REQUEST: the transactional id is empty, or a partition in `written` is in neither the transaction nor
+          the session. Nothing has changed.
         * INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or INVALID_TXN_STATE.
         * TRANSACTION_ABORTABLE: records may be lost, so only an abort is possible.
         * CONCURRENT_TRANSACTIONS: the transactional id is still busy after `transaction.pending.wait.max.ms`.

@@ -198,7 +198,7 @@ class TransactionCore:
         return entry
 
     def gone(self, metadata: TransactionMetadata) -> frozenset[TopicPartition]:
-        """Return those partitions kept registered between transactions (the session) that no longer exist."""
+        """Return the partitions of the transactional id's session that no longer exist."""
         if not metadata.session_partitions:
             return frozenset()
         return self.gateway.deleted_of(metadata.session_partitions)

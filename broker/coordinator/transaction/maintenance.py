@@ -115,8 +115,9 @@ class TransactionMaintenance:
         self._abort_backoff: RetryBackoff | None = None
 
     async def recover(self) -> None:
-        """Complete transactions in a PREPARE_* state, and end open ones in the logs that contradict the replayed state.
+        """Complete the transactions in a PREPARE_* state, and repair the logs.
 
+        A transaction that is open in a log, but neither open nor being ended in the replayed state, gets a marker.
         Every repair is tried once before this method returns. Failed repairs are retried in the background.
         """
         self._take_up(self._state.entries())

@@ -82,7 +82,7 @@ class TransactionMarkerWriter:
         self._turns = SharedTurns()
 
     def afterwards(self, entry: TransactionEntry, action: Callable[[], None]) -> None:
-        """Let `action` be called when the transaction of `entry` is complete, before any other task runs."""
+        """Arrange that `action` is called as soon as the transaction of `entry` is complete, before other tasks run."""
         assert entry.metadata.state.is_prepare
         self._afterwards[entry.metadata.transactional_id] = action
 

@@ -320,7 +320,7 @@ def raised_epoch(metadata: TransactionMetadata, producer_epoch: int) -> Transact
 
 
 def without_session(metadata: TransactionMetadata) -> dict[str, Any]:
-    """Return the changes that unregister the partitions kept between transactions; an empty dict if there are none."""
+    """Return the changes that end the session and unregister its partitions; an empty dict if there is no session."""
     if not metadata.session_partitions:
         return {}
     return {

@@ -331,8 +331,8 @@ def _verify(entry: TransactionEntry, identity: ProducerIdentity, partition: Topi
 
     Until the end is durable, the code is CONCURRENT_TRANSACTIONS, so that the client sends the batch again. If the
     power failed after a final refusal, the end could be lost, and the transaction could be committed without the batch.
-    While a commit waits for the transaction's records, the code is INVALID_TXN_STATE. The same applies to a batch of a
-    session that has ended: this batch is late.
+    While a commit waits for the transaction's records, the code is INVALID_TXN_STATE. A late batch of a session that
+    has ended gets the same code.
     """
     code = verify_partition(entry.metadata, identity, partition)
     if code is ErrorCode.NONE:
