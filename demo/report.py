@@ -91,8 +91,9 @@ def show(console: Console, outcome: Outcome, skipped: str = "") -> None:
     """Print the table that compares the records of a read_committed reader with the plain computation, and the verdict.
 
     The table's columns are the numbers of flights that were computed, read, lost, read twice, altered, and read in the
-    wrong order for their aircraft. For `airport-hours`, the flights in the last value of each hour are counted.
-    `skipped` is the reason why the second half was not run.
+    wrong order for their aircraft. For `airport-hours`, the flights in the last value of each hour are counted. For
+    `latest-airports`, airports are counted instead of flights. In the column `altered`, carriers are counted for
+    `carrier-delays`, and hours for `airport-hours`. `skipped` is the reason why the second half was not run.
     """
     table = Table(
         title="What a read_committed reader sees, against a plain in-memory computation",

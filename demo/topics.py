@@ -78,7 +78,7 @@ class Watcher:
 
 @contextlib.asynccontextmanager
 async def feeder(bootstrap: str) -> AsyncIterator[Callable[[bytes | None, bytes], Awaitable[object]]]:
-    """Yield a function `send(key, value)` of an idempotent producer for `flights`. `send` waits only for buffer memory.
+    """Yield a function `send(key, value)` of an idempotent producer for `flights`. `send` does not wait for delivery.
 
     When the context ends, all records have been acknowledged, or the error of the first failed record is raised.
     """

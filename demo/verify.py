@@ -43,7 +43,7 @@ class FlightCheck:
             last = self._last_row.get(key, -1)
             if row <= last or self._partition_of.setdefault(key, partition) != partition:
                 self.out_of_order += 1
-                self._fault(f"flight {row} of aircraft {key.decode()} comes after flight {last}")
+                self._fault(f"flight {row} of aircraft {key.decode()} is after flight {last}, or in another partition")
             self._last_row[key] = row
 
     def read(self, value: bytes) -> tuple[Any, int]:

@@ -77,7 +77,7 @@ class HoursCheck:
 
     @property
     def altered(self) -> int:
-        """The number of hours with the right number of flights but another wrong count, plus the unreadable records."""
+        """The number of hours that have the right number of flights but differ otherwise, plus unreadable records."""
         wrong = [
             key
             for key, hour in self._found.items()

@@ -1,7 +1,7 @@
 """A consumer that stops cleanly: SIGTERM ends it between two records, and no record is lost or handled twice.
 
-Shows   A Consumer in a group that commits offsets after the work, `wakeup()` from a signal handler, and the `async
-        with` block. At its end the consumer leaves the group at once, so that other members need not wait for a
+Shows   A Consumer that is in a group and commits offsets after the work, `wakeup()` from a signal handler, and the
+        `async with` block. At its end the consumer leaves the group at once, so that other members need not wait for a
         session timeout.
 Run     oncelog serve --data-dir data --listen 127.0.0.1:9092
         oncelog topic create parcels --partitions 3

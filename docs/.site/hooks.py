@@ -1,8 +1,8 @@
 """MkDocs hooks: the site's pages that are not in docs/, and the source of the API reference.
 
 The repository root is the package, but it also contains files that are not shipped, such as the tests and the virtual
-environment. Therefore, the API reference is read from `.build/site-source/oncelog`, which has links to the shipped
-parts only.
+environment. Therefore, the API reference is read from `.build/site-source/oncelog`, which has symbolic links to the
+shipped parts only.
 """
 
 from __future__ import annotations
