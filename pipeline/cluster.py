@@ -118,8 +118,8 @@ class Daemon:
 class StandaloneCluster:
     """A cluster: `start()` returns the master's URL, `watch()` runs until `request_stop()`, `stop()` ends it.
 
-    Port 0 means any free port. `memory` is what each worker gives to executors, in Spark's notation: 1g, 512m.
-    `directory` gets the logs and the executors' files. `tell` is called with each line that users should see.
+    Port 0 means any free port. `memory` is the amount that each worker gives to executors, in Spark's notation (1g,
+    512m). `directory` gets the logs and the executors' files. `tell` is called with each line that users should see.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Decode fetched record batches into Arrow arrays, without a Python object per record: `decode`.
 
-`record_bounds.py` finds where records begin. The other fields (offsets, timestamps, keys, values) are read for all
-records of a response at once. Keys and values are not copied one by one: an Arrow array divides the bytes of the
-response into slices, and Arrow copies all slices that are keys, or all that are values, in one call.
+`record_bounds.py` finds where records begin. The other fields (offsets, timestamps, keys, values) are read at once for
+all records of a group of batches. Keys and values are not copied one by one: an Arrow array divides the bytes of the
+group into slices, and Arrow copies many slices in one call.
 
 Headers are rare. A Python loop decodes them for the records that have headers.
 
@@ -170,7 +170,10 @@ def _check_offsets(delta: Numbers, counts: list[int], group: list[BatchHeader]) 
     rising[firsts] = delta[firsts] >= 0
     lasts = delta[behind - 1]
     if not rising.all() or (lasts > np.array([header.last_offset_delta for header in group])).any():
-        raise CorruptBatch(f"offsets do not increase within a batch, at or after offset {group[0].base_offset}")
+        raise CorruptBatch(
+            "offsets do not increase within a batch or go beyond its last offset, at or after offset "
+            f"{group[0].base_offset}"
+        )
 
 
 def _within(at: Numbers, ends: Numbers) -> None:

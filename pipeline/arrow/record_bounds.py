@@ -4,7 +4,7 @@ Each record's length says where the next record begins, so a plain loop takes on
 records at once. Each guess is verified before it is used:
 
 - Several records of equal size in a row are followed by more records of that size.
-- A zero byte, then one or two bytes that can be a length, then another zero byte, are the boundary of two records. The
+- A zero byte, one or two bytes that can be a length, and another zero byte mark the boundary between two records. The
 first zero is a record's header count, which is its last field. The other zero is the attributes field of the next
 record, which follows its length. Such positions are found by comparing whole arrays. They are verified by following the
 chain of lengths from each one to the next.

@@ -32,7 +32,8 @@ def columns_of(frame: DataFrame, source: Source) -> DataFrame:
     """Return a frame with the JSON value's fields as columns, and the record's own columns as `_key`, `_offset`, …
 
     With on_bad_record = "keep", add `_bad`, the value of a bad record. With on_tombstone = "keep", add `_tombstone`,
-    which is true for a tombstone. Raises JobError if `source.json` is not a list of columns in DDL.
+    which is true for a tombstone. Raises JobError, or Spark's ParseException, if `source.json` is not a list of columns
+    in DDL.
     """
     schema = _parse_datatype_string(source.json)
     if not isinstance(schema, StructType):

@@ -1,4 +1,4 @@
-"""Store in a small file on the driver's machine, outside of Spark, what the driver must remember about a query.
+"""Keep a query's newest attempt and last committed state in a small file on the driver's machine, outside of Spark.
 
 An attempt is one transaction in which a batch is written. Spark runs a stream's commit and abort in processes other
 than the one that began the attempt, and passes them only the results of tasks. If all tasks were killed and returned

@@ -1,8 +1,8 @@
-"""`notes_of`: lets the driver read the notes in a checkpoint: Spark's files about planned and finished batches.
+"""`notes_of` lets the driver read the notes in a checkpoint: Spark's files about planned and finished batches.
 
 Spark runs sinks in Python processes that cannot reach its JVM. The driver's own process can reach the JVM through
-py4j. This module uses that to read the notes in any file system that Spark knows, such as s3a://, hdfs://, abfss://,
-gs:// or dbfs:/, with the credentials of the session.
+py4j. The JVM reads the notes with the credentials of the session, in any file system that Spark knows, such as s3a://,
+hdfs://, abfss://, gs:// or dbfs:/.
 """
 
 from __future__ import annotations

@@ -275,7 +275,7 @@ class _Lane:
             attempt += 1
 
     async def _claims(self, base_offset: int, batch: _Batch) -> bool:
-        """Return whether the partition's first batch is this task's."""
+        """Return whether the batch in the log at `base_offset` is `batch`, the first one that this task sent."""
         cluster = self._producer.cluster
         what = f"look at the first batch of {self._partition}"
 

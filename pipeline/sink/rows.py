@@ -62,7 +62,7 @@ def check_columns(schema: StructType, topic: str, headers: bool) -> None:
     for field in schema.fields:
         if field.name.lower() in columns and field.name.lower() in COLUMNS:
             raise ConfigError(
-                field.name, "the frame has this column twice, as upper and lower case are the same: drop one"
+                field.name, "the frame has this column twice, because upper and lower case are the same: drop one"
             )
         columns[field.name.lower()] = field.dataType
     if "value" not in columns:

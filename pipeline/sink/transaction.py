@@ -21,8 +21,8 @@ which have stable offsets (KIP-447) and let a producer request a new epoch (KIP-
 Ownership: each start of a query is a run. `claim` writes the run into the record once, when the query starts, and the
 last claim wins. Before each batch, a run reads the record. If the record names another run, the query ends
 (SupersededError) before it fences any producer. A replaced driver therefore cannot take the query back. A newer run may
-claim the query between the older run's look at the record and the older run's InitProducerId. Then the older run fences
-the newer run's batch, sees the record afterwards and ends, while the newer run's batch is aborted and runs again.
+claim the query after the older run has read the record, but before the older run sends InitProducerId. Then the older
+run fences the newer run's producer, reads the record again, and ends. The newer run's batch is aborted and runs again.
 """
 
 from __future__ import annotations

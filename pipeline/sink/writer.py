@@ -227,10 +227,10 @@ class _Writer:
             return False
         if state is not None and state.owner == query:
             raise StateError(
-                f"batch {batch_id} is to be written, but the last batch committed here is {state.batch_id}: the "
-                "batches between them were written by another sink, or with another transactionalId, and it is unknown "
-                "whether this batch was written as well. Check what was written last. To write the batch, set "
-                "adoptQuery=true for one start, and remove the option afterwards"
+                f"batch {batch_id} is to be written, but the last batch committed with this transactional id is "
+                f"{state.batch_id}: the batches between them were written by another sink, or with another "
+                "transactionalId, and it is unknown whether this batch was written as well. Check what was written "
+                "last. To write the batch, set adoptQuery=true for one start, and remove the option afterwards"
             )
         found = "" if state is None else f", only of query {state.owner}"
         raise StateError(

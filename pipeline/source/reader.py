@@ -150,11 +150,14 @@ class BatchReader(DataSourceReader):
         return self._settings.read(partition.range) if partition.range.topic else iter(())
 
     def _within_the_log(self, kafka: BlockingCluster, start: Offsets, end: Offsets) -> Offsets:
-        """Check that each end offset lies between its start and the end of the log. Return the end offsets.
+        """Check the offsets against each other and against the end of the log. Return the end offsets.
 
-        With failOnDataLoss=false, an end offset beyond the end of the log is replaced with the end of the log.
         The end of the log is the high watermark, so the log includes records of an open transaction. A read that ends
-        within them waits for the transaction. Raises ConfigError and DataLossError.
+        within them waits for the transaction. With failOnDataLoss=false, an end offset beyond the end of the log is
+        replaced with the end of the log.
+
+        Raises DataLossError if the options name an offset beyond the end of the log. Raises ConfigError if a partition
+        would end before it begins, unless the start is earliest or the end is latest: then nothing is read from it.
         """
         settings = self._settings
         turned = {one: offset for one, offset in start.items() if offset > end[one]}
@@ -250,7 +253,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._newest) if self._newest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the tasks of one micro-batch. Raises DataLossError if the log begins after the start."""
+        """Return the tasks of one micro-batch. Raises DataLossError if some of its offsets no longer exist."""
         until, begin = from_json(end), from_json(start)
         if until == begin:
             return []

@@ -429,7 +429,7 @@ def test_a_batch_far_behind_what_is_committed_here_is_refused(spark: SparkSessio
         topics.send(source, some)
         run(frame, {**other, "adoptQuery": "true"}, checkpoint)
     forget_last_commit(checkpoint)
-    with pytest.raises(StreamingQueryException, match=r"batch 2 is to be .* committed here is 0: .*adoptQuery"):
+    with pytest.raises(StreamingQueryException, match=r"batch 2 is to be .* transactional id is 0: .*adoptQuery"):
         run(frame, one, checkpoint)
     assert run(frame, other, checkpoint) == [2]
     assert topics.values(topic) == sorted(str(n) for n in range(15))

@@ -240,7 +240,7 @@ def writer_at(state: SinkState | None, digest: str, batch_id: int, **options: st
         (SinkState("query", 4, "plan"), "", "plan of batch 4 in /nowhere/offsets cannot be read"),
         (None, "", "plan of batch 4 in /nowhere/offsets cannot be read"),
         (SinkState("query", 5, "plan"), "plan", "batch 5 of this query is committed"),
-        (SinkState("query", 2, "plan"), "plan", "committed here is 2"),
+        (SinkState("query", 2, "plan"), "plan", "committed with this transactional id is 2"),
         (None, "plan", "has no state of this query"),
         (SinkState("other", 3, "plan"), "plan", "only of query other"),
     ],
