@@ -107,7 +107,7 @@ def encode(message: Message, version: int) -> bytes:
 def encode_pieces(message: Message, version: int) -> list[Buffer]:
     """Return the message's bytes in `version` as one or more buffers. Large `records` are separate, uncopied buffers.
 
-    The first buffer never holds records. Raises EncodeError, UnsupportedVersion.
+    The first buffer is never one of these. Raises EncodeError, UnsupportedVersion.
     """
     pieces: list[Buffer] = _encoders[type(message)][version](message)
     return pieces
@@ -116,7 +116,7 @@ def encode_pieces(message: Message, version: int) -> list[Buffer]:
 def encode_in_steps(message: Message, version: int, max_bytes: int) -> Generator[int, None, list[Buffer]]:
     """Encode like `encode_pieces`, but as a generator that pauses regularly and finally returns the buffers.
 
-    Also raises AnswerTooLarge, as soon as the encoded message, not counting `records` fields, exceeds `max_bytes`.
+    Also raises AnswerTooLarge, as soon as the encoded message, not counting large `records`, exceeds `max_bytes`.
     """
     steps: Generator[int, None, list[Buffer]] = _stepwise_encoders[type(message)][version](message, max_bytes)
     return steps

@@ -14,7 +14,8 @@ Invariants of the emitted code
   construct format enforces all other limits, but not this one.
 * Each function also exists as a generator that pauses after every `STEP` elements, so that a large message does not
   block the event loop. The same code emits both forms, which differ only in the pauses.
-* Records (`Binary.is_view`) are decoded to a memoryview of the buffer, and encoded uncopied as a separate piece.
+* Records (`Binary.is_view`) are decoded to a memoryview of the buffer. Large ones are encoded uncopied as a separate
+  piece.
 * Encoding writes nothing that the format cannot read back: wrong types, ranges and nulls are refused with EncodeError.
 
 Generating code costs about a millisecond per (class, version), mostly for Python's own `compile`, so it is done lazily.
@@ -60,7 +61,7 @@ def compile_stepwise_decoder(cls: type[Message], version: int, extension: bool =
 def compile_stepwise_encoder(cls: type[Message], version: int) -> EncodeSteps:
     """Return the stepwise encoding function of one class in one version. Raises UnsupportedVersion.
 
-    The function raises AnswerTooLarge if the message, not counting its records, is larger than `max_bytes`.
+    The function raises AnswerTooLarge if the message, not counting large records, is larger than `max_bytes`.
     """
     encoder = Encoder(format_of(cls, version), f"{cls.__name__} v{version}", version, in_steps=True)
     steps: EncodeSteps = encoder.function()

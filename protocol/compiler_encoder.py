@@ -30,7 +30,7 @@ class Encoder(Emitter):
     """An emitter of a function `encode(o)`, or, if `in_steps` is true, of a generator function `encode(o, room)`.
 
     Variables of the emitted code: `w` appends a piece; each tagged field's value gets a separate appending function.
-    The generator also has `room`, the number of bytes that the message may still take (not counting records), and
+    The generator also has `room`, the number of bytes that the message may still take (not counting large records), and
     `turn`, the number of elements to write before the next pause.
     """
 

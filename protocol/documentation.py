@@ -95,7 +95,7 @@ TABLES: Final = {
 
 
 def _classes() -> list[type[Message]]:
-    """Return the classes of all messages, sorted by the names of their files, and within a file as it defines them."""
+    """Return the classes of all messages, sorted by file name, and within a file in the order of definition."""
     modules = [
         import_module(f"{messages.__name__}.{module.name}") for module in pkgutil.iter_modules(messages.__path__)
     ]

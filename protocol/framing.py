@@ -104,7 +104,7 @@ def encode_response_in_steps(
 ) -> Generator[int, None, list[Buffer]]:
     """Encode a response like `encode_response`, but as a generator that pauses regularly and returns the buffers.
 
-    Raises AnswerTooLarge when the response, not counting its records, is larger than `max_bytes`.
+    Raises AnswerTooLarge when the response, not counting large records, is larger than `max_bytes`.
     """
     pieces = yield from encode_in_steps(message, version, max_bytes)
     tags = b"\0" if response_header_version(type(message), version) else b""

@@ -14,8 +14,8 @@ key or value.
 one record (0.4 µs). Where neighbouring records have the same shape (equal sizes of all fields), whole columns of bytes
 are compared at once, which costs a twentieth of that per record.
 
-The number of a record's headers, and of a batch's objects (records and headers together), is checked before they are
-visited.
+A record's header count is checked before the headers are visited. The check fails if the record has too many headers,
+or if the batch has too many records and headers together.
 """
 
 from __future__ import annotations

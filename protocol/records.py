@@ -138,7 +138,8 @@ def encode_batch(
 
     `last_offset_delta` defaults to that of the last record. A compacted batch has the delta of the original batch, so
     that its last offset and last sequence stay the same; `records` may then be empty. With `delete_horizon_ms`, the
-    base timestamp is that horizon (KIP-534). Raises ValueError if offsets do not increase.
+    base timestamp is that horizon (KIP-534). Raises ValueError if offsets do not increase, or if `last_offset_delta` is
+    too small, or missing in a batch without records.
     """
     records = list(records)
     if not records and last_offset_delta is None:

@@ -6,7 +6,7 @@ made from a definition:
 
 * the typed, slotted class that handlers and clients use (this module),
 * the `construct` format of each version (`protocol/formats.py`), which is the reference,
-* the compiled functions of each version (`protocol/compiler.py`), which are what runs.
+* the compiled functions of each version (`protocol/compiler.py`), which encode and decode messages.
 
 Example::
 

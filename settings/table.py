@@ -89,9 +89,8 @@ class Setting:
 
     `parser` replaces the parser of the type; the message of its ValueError says what is wrong. `keyword` is the type
     annotation, as source code, of the setting as a keyword argument. Without it, the annotation follows from the
-    setting's type and choices. `default_text`
-    describes the default on reference pages, if the default depends on something else. A `dynamic` setting can be
-    changed while the broker is running.
+    setting's type and choices. `default_text` describes the default on reference pages, if the default depends on
+    something else. A `dynamic` setting can be changed while the broker is running.
 
     `synonyms` are the broker settings whose values apply if a topic setting is not given, the most specific one first.
     A setting that is `per_listener` can also be set for one listener, as `listener.name.<listener>.<name>`.

@@ -60,8 +60,8 @@ class ProducerIdsKey(Message):
 
 @record_value(id=9101, versions="0", flexible="0+")
 class ProducerIdsValue(Message):
-    """The first producer id after all blocks that were handed out. A new value is on disk before an
-    id of the new block is used (KIP-730).
+    """The first producer id after all blocks that were handed out. A new value is on disk before an id of the new block
+    is used (KIP-730).
     """
 
     next_producer_id: int = int64("0+")
@@ -106,7 +106,7 @@ class UserScramCredentialKey(Message):
 
 @record_value(id=9110, versions="0", flexible="0+")
 class UserScramCredentialValue(Message):
-    """What the broker stores instead of a user's password (KIP-84, RFC 5802)."""
+    """The salted keys that the broker stores instead of a user's password (KIP-84, RFC 5802)."""
 
     salt: bytes = binary("0+")
     iterations: int = int32("0+")
@@ -156,7 +156,7 @@ class DelegationTokenValue(Message):
 
 @struct
 class ClientQuotaEntityPart(Struct):
-    """A user, client id or address, or the default of this type if the name is null."""
+    """A user, client id or address. A null name stands for the default of the type."""
 
     entity_type: str = string("0")
     entity_name: str | None = string("0", nullable="0")

@@ -59,8 +59,8 @@ class OffsetFetchResponseGroup(Struct):
 
 @response(key=9, versions="1-10", flexible="6+")
 class OffsetFetchResponse(Response):
-    """The committed offset of each partition, or -1 if it has none. Each partition has an error code. So has the
-    whole response in v2 to v7, and each group from v8. After UNSTABLE_OFFSET_COMMIT the client retries.
+    """The committed offset of each partition, or -1 if it has none. Each partition has an error code. In v2 to v7, the
+    whole response has one as well, and from v8 each group. After UNSTABLE_OFFSET_COMMIT the client retries.
     """
 
     throttle_time_ms: int = int32("3+", ignorable=True)

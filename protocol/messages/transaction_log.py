@@ -41,11 +41,11 @@ class TransactionLogValue(Message):
 
 @record_key(id=9000, versions="0", flexible="none")
 class GroupAssignmentKey(Message):
-    """The key of a claim in `__transaction_state`: the right of a transactional id to commit a group's offsets on some
-    partitions (group-aware initialisation). The record with an empty transactional id is not a claim: its generation is
-    the newest one whose claims were dropped. Committed offsets have copies of claims, and copies of this generation or
-    an older one are ignored. This record is removed when the group has a claim of the same or a newer generation, or is
-    deleted.
+    """The key of a claim in `__transaction_state`. A claim is the right of a transactional id to commit a group's
+    offsets on some partitions (group-aware initialisation). The record with an empty transactional id is not a claim.
+    It has the newest generation whose claims were dropped: the copies of claims in committed offsets are ignored if
+    they are of this generation or an older one. This record is removed when the group has a claim of the same or a
+    newer generation, or when the group is deleted.
     """
 
     group_id: str = string("0")
