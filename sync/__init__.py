@@ -14,7 +14,8 @@
 The blocking clients have the settings, methods and errors of the asyncio clients of the same names. Several threads may
 use a client. All clients run in one event loop, in a daemon thread that the first call starts. A started client cannot
 be used after a fork: in the child process every call raises IllegalStateError. When the interpreter exits, it waits at
-most EXIT_TIMEOUT_S seconds to close the clients that are still open.
+most EXIT_TIMEOUT_S seconds to close the clients that are still open, and a second longer if a function of the program
+blocks the event loop.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The event loop that all blocking clients of a process share, and the daemon thread in which the loop runs.
 
-Invariants: a call returns when its coroutine has ended, by success, failure or cancellation. An interrupt of the
-waiting thread cancels the coroutine first. Only the process that made a loop uses it. After a fork, the child process
-makes its own loop, and clients that the parent started raise an error in the child.
+Invariants: a call of a client's method returns only when its coroutine has ended, by success, failure or
+cancellation. An interrupt of the waiting thread cancels the coroutine first. Only the process that made a loop uses it.
+After a fork, the child process makes its own loop, and clients that the parent started raise an error in the child.
 """
 
 from __future__ import annotations

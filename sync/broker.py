@@ -32,7 +32,7 @@ class Broker(Facade[AsyncBroker]):
         super().__init__(AsyncBroker(data_dir, config, **settings))
 
     def start(self) -> None:
-        """Start to serve clients. Raises BrokerStartError, which gives the reason and the remedy."""
+        """Start serving clients. Raises BrokerStartError, which gives the reason and the remedy."""
         self._start(self._client.start)
 
     def stop(self) -> None:
