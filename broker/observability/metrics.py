@@ -224,9 +224,14 @@ def _cumulative(seen: _Observations) -> list[tuple[str, float]]:
 _PAGE: Final = """\
 # Metrics
 
+This page describes the broker's metrics, its health check and the log lines about producers. Connect workers have
+[metrics of their own](connect-metrics.md).
+
 If `metrics.listener` is set, for example to `127.0.0.1:9404`, the broker answers `GET /metrics` at this address in
 Prometheus' text format, and `GET /health`. [TLS and credentials](operations.md#who-may-read-metrics-and-health) can
-protect both.
+protect both. The listener opens when the coordinators have read their logs. Until then, connections are refused.
+
+## Health
 
 `GET /health` is answered with 200, or with 503 and the reason if one of these conditions holds:
 
@@ -239,12 +244,13 @@ protect both.
   result of the last probe.
 * The broker is stopping.
 
-The listener opens when the coordinators have read their logs. Until then, connections are refused. A broker whose
-event loop is blocked answers late, so give a health check a time limit. Single partitions that are offline or read-only
-do not make a broker unhealthy; the log names them.
+A broker whose event loop is blocked answers late, so give a health check a time limit. Single partitions that are
+offline or read-only do not make a broker unhealthy; the log names them.
 
 Without `--url`, `oncelog health` uses Kafka's protocol instead of `GET /health`. It checks that the broker answers,
 that its data directory has not failed and that the probe succeeds. It does not check flushes.
+
+## Log lines
 
 Each fence, abort, expiry, claim, wait, refusal and initialisation that a metric counts also has a line in the log. The
 line contains the reason. If a request caused the event, it also contains the request and the client (id and host).
@@ -253,6 +259,8 @@ frequent, so they are counted, but not logged.
 
 If one kind of event has more than `logging.max.lines.per.second` lines per second, the log suppresses and counts the
 others. The metrics still count every event. Waits of up to 100 ms are normal, and are logged at level debug.
+
+## All metrics
 
 | name | kind | labels | meaning |
 |---|---|---|---|
