@@ -26,7 +26,7 @@ def free_port() -> int:
 @pytest.mark.oncelog_only(reason="the tutorial begins with a broker of its own")
 def test_the_tutorial_runs(tmp_path: Path) -> None:
     (section,) = re.findall(r"^## A tutorial.*?\n(.*?)^## ", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    files = dict(re.findall(r"`(\S+\.properties)`:?\n```properties\n(.*?)```", section, re.DOTALL))
+    files = dict(re.findall(r"`(\S+\.properties)`:?\n\n```properties\n(.*?)```", section, re.DOTALL))
     scripts = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
     assert (list(files), len(scripts)) == (["worker.properties", "lines.properties"], 3)
     (tmp_path / "work").mkdir()
