@@ -18,9 +18,9 @@ _PAGE: Final = """\
 # Permissions of each API
 
 With [access control](../how-to/acls.md), a request needs the permissions in this table. They are the same as in Apache
-Kafka, except those that are marked with *extension*, and one of
-[Produce](../skipped.md#broker-connections-and-requests). The table is generated from the rules that the broker
-enforces. Super users need no permission.
+Kafka, with two exceptions: rows that are marked with *extension*, and
+[Produce with a transactional id](../skipped.md#broker-connections-and-requests). The table is generated from the rules
+that the broker enforces. Super users need no permission.
 
 A permission is an operation on a resource. Read, Write, Delete and Alter include Describe, and AlterConfigs includes
 DescribeConfigs. If a row gives two permissions, such as Describe on a topic or ClusterAction on the cluster, either of

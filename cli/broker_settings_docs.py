@@ -18,15 +18,15 @@ from ..settings.documentation import settings_table
 _PAGE: Final = """\
 # Configuration
 
-Settings have Kafka's names, and Kafka's defaults where a single node allows them. They are read from these sources;
-a later source overrides an earlier one:
+This page lists the settings of the broker and of its topics. They have Kafka's names, and Kafka's defaults where a
+single node allows them. The broker reads them from these sources. A later source overrides an earlier one:
 
 1. a TOML file: `oncelog serve --config broker.toml`, with lines like `num.partitions = 3`;
 2. environment variables: `ONCELOG_` and the setting's name in upper snake case, such as `ONCELOG_NUM_PARTITIONS=3`;
 3. flags: `oncelog serve --set num.partitions=3`.
 
-Some settings can be changed while the broker runs (KIP-226); their rows say so. They are changed with
-`oncelog cluster alter --set NAME=VALUE`, `Admin.alter_configs` or Kafka's `kafka-configs.sh`. Such a value overrides
+Some settings can be changed while the broker is running (KIP-226), as their rows say. To change them, use
+`oncelog cluster alter --set NAME=VALUE`, `Admin.alter_configs` or Kafka's `kafka-configs.sh`. The new value overrides
 those of all other sources, takes effect at once, and still applies when the broker starts again.
 
 A broker in your own process takes settings as keyword arguments: `oncelog.Broker(num_partitions=3)`. The broker refuses
@@ -42,9 +42,9 @@ warnings and errors.
 
 ## Topic
 
-Set these when you create a topic, and change them with `oncelog topic alter` or IncrementalAlterConfigs. If a topic has
-no value of its own for a setting, the value of the broker's setting that the row names applies, or the default if the
-row names none.
+Set these when you create a topic, and change them with `oncelog topic alter` or IncrementalAlterConfigs. A topic
+without its own value for a setting has the value of the broker's setting that the row names. If the row names none, the
+topic has the default.
 
 {topic}
 
@@ -68,16 +68,18 @@ The following settings are for delegation tokens. [SASL](how-to/sasl.md#delegati
 
 Kafka's other security settings (`security.*`, `password.encoder.*` and others) are refused, because ignoring them could
 leave access open. The settings `ssl.*` (except `ssl.reload.interval.ms`) are also refused if no listener uses TLS, and
-`sasl.*`, `plain.*`, `delegation.token.*` and `connections.max.reauth.ms` if no listener uses SASL. Only these are
-accepted without effect: empty values, a `sasl.jaas.config` of a listener and a mechanism that has only Kafka's login
-module for SCRAM or OAUTHBEARER, and these values:
+`sasl.*`, `plain.*`, `delegation.token.*` and `connections.max.reauth.ms` if no listener uses SASL. The following values
+are accepted, but have no effect:
 
+- any security setting: an empty value
+- `listener.name.<listener>.<mechanism>.sasl.jaas.config`, for SCRAM and OAUTHBEARER: a line with only Kafka's login
+  module for the mechanism
 {harmless}
 
 ## Quotas
 
-[Quotas](how-to/quotas.md) limit what clients use. Quotas themselves are not settings of the broker, but are set by
-admin clients. The following settings decide how the broker measures the use.
+[Quotas](how-to/quotas.md) limit how much clients use. They are not settings of the broker: admin clients set them. The
+following settings determine how the broker measures usage.
 
 {quotas}
 

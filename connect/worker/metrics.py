@@ -308,7 +308,7 @@ Connect's: for example, the attribute `source-record-poll-total` of `kafka.conne
 
 Rates, means, maxima, minima and percentages cover the last 30 to 60 seconds. If nothing was measured in that time, a
 rate is 0, and each of the others is NaN. The ratios cover the time since the task's start. Values of percentages and
-ratios are from 0 to 1. The kind untyped is that of counters whose names do not end with `_total`.
+ratios are from 0 to 1. Counters whose names do not end with `_total` have the kind untyped.
 
 | name | kind | labels | meaning |
 |---|---|---|---|"""
