@@ -150,8 +150,8 @@ class OffsetFinder:
     async def _at_times(self, times: Mapping[TopicPartition, int], or_latest: bool, option: str) -> Offsets:
         """Return each partition's first offset at or after its time, which is in ms since the epoch.
 
-        If a partition has no such record, return its end if `or_latest` is true, else raise ConfigError. `option` is the
-        name of the option that gave the times.
+        If a partition has no such record, return its end if `or_latest` is true, else raise ConfigError. The
+        error names the `option` that gave the times.
         """
         found = await self._ask(times)
         late = [one for one, offset in found.items() if offset < 0]

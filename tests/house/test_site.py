@@ -32,6 +32,9 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert (tmp_path / "reference" / "api" / "producer" / "index.html").exists()
+    # A table needs an empty line before it; without one, the page shows its rule as text.
+    pages = {page.relative_to(tmp_path): page.read_text() for page in tmp_path.rglob("index.html")}
+    assert [str(name) for name, page in pages.items() if re.search(r"^\|[ :-]*---|<p>\|", page, re.M)] == []
 
 
 @pytest.mark.parametrize("module", PUBLIC)
