@@ -57,7 +57,7 @@ class Versions:
     @staticmethod
     @cache
     def parse(text: str) -> Versions:
-        """Parse "3", "3+", "0-7" or "none". Raises ValueError for any other string."""
+        """Parse "3", "3+", "0-7" or "none". Raises ValueError for a string that is not a range."""
         if text == "none":
             return NO_VERSIONS
         if text.endswith("+"):

@@ -44,7 +44,7 @@ framing of lz4 and snappy allows only a few small blocks (`protocol/compressed_f
 """
 
 _WORTH_OF_COMPRESSED_BYTE: Final = AT_ONCE_BYTES // AT_ONCE_COMPRESSED_BYTES
-"""The greatest cost of a compressed gzip or zstd byte, expressed as a number of ordinary decompressed bytes."""
+"""The greatest cost of a compressed gzip or zstd byte: the number of decompressed bytes that usually cost as much."""
 
 _WITH_TABLES: Final = frozenset((Compression.GZIP, Compression.ZSTD))
 _ALL: Final = 1 << 62
@@ -103,8 +103,8 @@ class Inspection:
     def __init__(self, batch: Buffer, header: BatchHeader, limits: RecordLimits, where: str) -> None:
         """Prepare the check of `batch`, whose `header` has a verified checksum. `where` names the partition in errors.
 
-        Attributes: `work` is the cost of the decompression in `begin`, expressed as a number of ordinary decompressed
-        bytes. `content` is the result, which is valid after the check has ended.
+        Attributes: `work` is the cost of the decompression in `begin`: the number of decompressed bytes that usually
+        cost as much. `content` is the result, which is valid after the check has ended.
         """
         self.header = header
         self.work = 0

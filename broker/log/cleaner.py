@@ -22,7 +22,7 @@ Groups are replaced in order, the oldest first. Each replacement is on disk befo
 is never removed before the value that it deletes.
 
 A batch that cannot be read is kept unchanged, and logged. Such a batch is damaged, was accepted from a client by an
-older release without a check of its records, is larger than today's limits for batches, or needs more memory than is
+older version without a check of its records, is larger than today's limits for batches, or needs more memory than is
 available. It may contain any key, so tombstones after it are kept, too.
 
 `plan` and `replace` run on the event loop's thread. `map_keys`, `clean_group` and `publish` may run in any thread, and

@@ -7,11 +7,11 @@
   timestamp.
 * Transaction index: one `AbortedTxn` per abort marker in the segment. On disk: int16 version 0 and four int64.
 
-A fourth file, `.checksums`, has two facts for which Kafka's formats have no room (`IndexChecksums`). The first is the
-crc32c of each index, because an index with one wrong bit would hide records or show aborted ones. A missing index file
-has the checksum of an empty index. The second is the number of bytes of the `.log` file that the indexes cover, because
-the indexes of the active segment are saved while the file still grows. Only the bytes of each index file that were
-checksummed are valid: a process may be killed while it writes entries at the end of an index.
+A fourth file, `.checksums`, has facts for which Kafka's formats have no room (`IndexChecksums`). It has the crc32c and
+the size of each index, because an index with one wrong bit would hide records or show aborted ones. A missing index file
+has the checksum of an empty index. Only that many bytes of an index file are valid: a process may be killed while it
+writes entries at the end of an index. The file also has the number of bytes of the `.log` file that the indexes cover,
+because the indexes of the active segment are saved while the `.log` file still grows.
 
 All indexes can be rebuilt from the `.log` file. The indexes of the active segment are in memory. They are written when
 the segment is rolled, and sometimes earlier (`SavedState.save`). The indexes of older segments are loaded when they are
@@ -262,7 +262,7 @@ class IndexChecksums(NamedTuple):
 
     `covered`: how many bytes of the `.log` file the indexes cover (a batch boundary); -1 if that is not recorded. The
     file contains the three checksums (uint32), then `covered` and the three sizes (uint32), and then the crc32c of all
-    these. Files of older releases contain only the three checksums: `sizes` is None for them.
+    these. Files of older versions contain only the three checksums: `sizes` is None for them.
     """
 
     crcs: tuple[int, int, int] = (0, 0, 0)

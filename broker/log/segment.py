@@ -492,7 +492,7 @@ class LogSegment:
         """Load the saved indexes of an active segment, which may cover only the first part of its `.log` file.
 
         Set `size` to the covered bytes, and return the offset after the last covered batch. Raises CorruptIndex if the
-        files are damaged, or if they do not record how many bytes they cover (as in older releases and in Kafka).
+        files are damaged, or if they do not record how many bytes they cover (as in older versions and in Kafka).
         Raises BrokenBatch, OSError.
         """
         self.size = self._fs.file_size(self.path())

@@ -160,7 +160,7 @@ def encode_offsets(offsets: Iterable[tuple[str, int, int]]) -> bytes:
 def decode_offsets(content: bytes) -> dict[tuple[str, int], int]:
     """Return the offsets of a checkpoint file by (topic, partition).
 
-    Raises ValueError if the content is damaged. Files of older releases and of Kafka have no checksum.
+    Raises ValueError if the content is damaged. Files of older versions and of Kafka have no checksum.
     """
     entries = [(topic, int(partition), int(offset)) for topic, partition, offset in decode_checkpoint(content, 3)]
     if entries and entries[-1][0] == _CHECKSUM:

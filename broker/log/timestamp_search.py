@@ -225,7 +225,7 @@ def _first_in_batch(
 ) -> Steps[FoundRecord | None]:
     """Find, in one batch, the first record that is not older than `timestamp` and not before offset `start`.
 
-    An older release may have accepted a batch whose records cannot be read. Such a batch is treated as one record at
+    An older version may have accepted a batch whose records cannot be read. Such a batch is treated as one record at
     its first offset: a consumer that reads from this offset gets the error.
     """
     epoch = header.partition_leader_epoch

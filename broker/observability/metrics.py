@@ -104,8 +104,8 @@ METRICS: Final = (
         PARKED_IN_GROUPS,
         Kind.GAUGE,
         (),
-        "Group-aware InitProducerId requests that currently wait for other requests of their group, or for its"
-        " producers to be fenced.",
+        "Group-aware InitProducerId requests, and operators' requests to drop claims, that currently wait for other"
+        " requests of their group, or for its producers to be fenced.",
     ),
     Metric(
         OLDEST_FLUSH,

@@ -13,7 +13,7 @@ MOST_S: Final = ((1 << 31) - 1) / 1000
 """The longest throttle time in seconds, about 25 days, because responses state the time in milliseconds as an int32."""
 
 _LEAST_QUOTA: Final = sys.float_info.min
-"""The smallest divisor, because an earlier release may have stored a quota that is almost 0."""
+"""The smallest divisor, because an earlier version may have stored a quota that is almost 0."""
 
 
 def _wait_s(missing: float, quota: float) -> float:

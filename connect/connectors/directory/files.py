@@ -24,8 +24,8 @@ the directory is compared with the known entries:
   again: a file with its device and inode is the same file if it also has the same size and modification time.
 - A file with another inode is a copy, made by copytruncate rotation or by gzip, if it begins with all lines that were
   read from an entry's file. In addition, the entry's file must be gone or truncated, and both names must belong to the
-  same log. Reading continues in the copy. The entry has the CRC of all lines that were read. Offsets of earlier
-  releases lack this CRC, so copies of their files are read again.
+  same log. Reading continues in the copy. The entry has the CRC of all lines that were read. If an offset
+  lacks this CRC, copies of its file are read again.
 - If the entry's file still exists, a file that may be its copy is not read yet (see `Files._may_be_copy`). If the
   original then disappears, and more of it had been read than the copy contains, the copy is never read.
 - Any other file is new.
@@ -82,7 +82,7 @@ class Entry:
     line: int = 0
     crc: int = 0
     content_crc: int | None = 0
-    """The CRC of everything before the position. None if the offset lacks it, as offsets of earlier releases do."""
+    """The CRC of everything before the position. None if the offset lacks it, as an offset set by a user may."""
     rewritten: File | None = None
     """The file, if it was truncated or rewritten after the task started. Its old content may exist in a copy."""
     gone: tuple[int, int] | None = None
