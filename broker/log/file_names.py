@@ -108,7 +108,7 @@ def _shortened(name: str) -> str:
 def being_deleted(partitions: Iterable[tuple[str, int]], names: Iterable[str]) -> set[tuple[str, int]]:
     """Return the partitions whose directory is being deleted, as the names in the data directory show.
 
-    Earlier versions of oncelog cut off a long name after 200 characters. So a name in `names` that cannot be a partition's whole
+    Earlier versions cut off a long name after 200 characters. So a name in `names` that cannot be a partition's whole
     name is compared with the first 200 characters of the partitions' names.
     """
     deleted = {name.rpartition(".")[0] for name in names if name.endswith(DELETED_DIRECTORY)}

@@ -8,10 +8,10 @@
 * Transaction index: one `AbortedTxn` per abort marker in the segment. On disk: int16 version 0 and four int64.
 
 A fourth file, `.checksums`, has facts for which Kafka's formats have no room (`IndexChecksums`). It has the crc32c and
-the size of each index, because an index with one wrong bit would hide records or show aborted ones. A missing index file
-has the checksum of an empty index. Only that many bytes of an index file are valid: a process may be killed while it
-writes entries at the end of an index. The file also has the number of bytes of the `.log` file that the indexes cover,
-because the indexes of the active segment are saved while the `.log` file still grows.
+the size of each index, because an index with one wrong bit would hide records or show aborted ones. A missing index
+file has the checksum of an empty index. Only the stated number of bytes of an index file is valid: a process may be
+killed while it writes entries at the end. The file also has the number of bytes of the `.log` file that the indexes
+cover, because the indexes of the active segment are saved while the `.log` file still grows.
 
 All indexes can be rebuilt from the `.log` file. The indexes of the active segment are in memory. They are written when
 the segment is rolled, and sometimes earlier (`SavedState.save`). The indexes of older segments are loaded when they are

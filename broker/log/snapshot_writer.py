@@ -5,9 +5,9 @@ a missing snapshot.
 
 A snapshot may be written long after it was begun, or never if the broker is killed first. Recovery does not need this
 snapshot: it replays the batches from an older snapshot on, or from the first segment on. So a snapshot is never removed
-before a newer one is on disk. In one case, however, a snapshot must exist: before segments are removed, `require` makes
-sure that there is a snapshot as of the first offset that remains, because the batches before this offset can no longer
-be replayed afterwards.
+before a newer one is on disk. In one case, however, a snapshot must exist: when segments have been removed, the batches
+before the first remaining offset can no longer be replayed. So before the removal, `require` makes sure that there is a
+snapshot as of this offset.
 """
 
 from __future__ import annotations

@@ -226,7 +226,7 @@ def _first_in_batch(
     """Find, in one batch, the first record that is not older than `timestamp` and not before offset `start`.
 
     An older version may have accepted a batch whose records cannot be read. Such a batch is treated as one record at
-    its first offset: a consumer that reads from this offset gets the error.
+    its first offset, or at `start` if that is higher. A consumer that reads from there gets the error.
     """
     epoch = header.partition_leader_epoch
     if not header.record_count:

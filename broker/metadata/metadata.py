@@ -105,7 +105,10 @@ class Metadata(Protocol):
         """
 
     def delete_topic(self, topic: Topic) -> asyncio.Future[Topic]:
-        """Delete a topic; the future is done when no client can see the topic and its data has been dropped."""
+        """Delete a topic; the future is done when no client can see the topic and its data has been dropped.
+
+        The future is also done if the data cannot be dropped.
+        """
 
     def deleting(self) -> list[Topic]:
         """Return the topics whose deletion is unfinished."""

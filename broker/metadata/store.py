@@ -5,8 +5,8 @@ batch. Whatever the value of `durability`, the batch is appended and fsynced bef
 the caller is informed. Therefore everything that a reader sees in the maps survives a crash. The store never touches
 partition logs; other parts of the broker subscribe to changes.
 
-Deleting a topic has three steps, and each can be repeated after a crash: the topic is recorded as `deleting` and is no
-longer visible to clients, its subscribers drop its data, and its record is removed.
+Deleting a topic has three steps: the topic is recorded as `deleting` and is no longer visible to clients, the
+subscribers drop the topic's data, and the topic's record is removed. Each step can be repeated after a crash.
 """
 
 from __future__ import annotations
@@ -348,8 +348,12 @@ class MetadataStore:
 
         Return a future of the topic, which is done when the topic is on disk and clients can see it.
 
-        Raises KafkaError TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION if the name collides with another topic's name,
-        and KAFKA_STORAGE_ERROR if the data of a deleted topic with this name cannot be removed from the disk.
+        Raises KafkaError with these codes:
+
+        * TOPIC_ALREADY_EXISTS if a topic has this name,
+        * INVALID_TOPIC_EXCEPTION if the name collides with the name of another topic,
+        * KAFKA_STORAGE_ERROR if the data of a deleted topic with this name could not be removed, or if the topic cannot
+          be stored.
         """
         self.check_new(name)
         if name in self._undropped:
@@ -463,6 +467,8 @@ class MetadataStore:
         """Delete a topic; return a future that is done when no client can see the topic and its data has been dropped.
 
         Until then, no topic with this name can be created: the new topic would find the deleted topic's remaining data.
+        If the data cannot be dropped, the future is done nevertheless, and the failure is logged. The next start, or
+        the next creation of a topic with this name, tries again.
         """
 
         def gone() -> Topic:

@@ -111,7 +111,7 @@ def broker_default(setting: Setting, broker: BrokerConfig) -> Any:
 def topic_config(broker: BrokerConfig, own: Mapping[str, str]) -> TopicConfig:
     """Return a topic's settings: the values in `own`, and the broker's values for the rest.
 
-    Raises ConfigError if a value in `own` is invalid.
+    Raises ConfigError if a name in `own` is unknown or a value is invalid.
     """
     for name in own:
         if name not in TopicConfig.rows:  # the name must be exact, because the protocol has no aliases
@@ -121,9 +121,9 @@ def topic_config(broker: BrokerConfig, own: Mapping[str, str]) -> TopicConfig:
 
 
 def stored_config(broker: BrokerConfig, own: Mapping[str, str]) -> TopicConfig:
-    """Return a topic's settings as `topic_config` does, but ignore invalid values in `own`.
+    """Return a topic's settings as `topic_config` does, but ignore unknown names and invalid values in `own`.
 
-    An invalid value is not refused here, because another release may have stored it.
+    They are not refused here, because another release may have stored them.
     """
     try:
         return topic_config(broker, own)
