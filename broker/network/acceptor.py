@@ -56,7 +56,7 @@ class Acceptor:
         """Prepare to accept connections on the socket `listening`, which listens already.
 
         `make` returns the protocol object of a connection. With TLS, it is called after the handshake. The acceptor
-        counts a TLS connection in `limits` when it accepts it. The listener counts other connections as they are made.
+        counts each TLS connection in `limits` as soon as it is accepted. The listener counts all other connections.
         `context` returns the TLS context for a new handshake; it is None for a listener without TLS. `rates` limit how
         fast connections are accepted. `refused` is called with the address of a client whose certificate is missing or
         not trusted, and with the reason.
@@ -128,8 +128,9 @@ class Acceptor:
     ) -> None:
         """Start `work`, which makes a connection from the socket `peer`, and adds its protocol object to `made`.
 
-        Once the connection is registered with the listener, the listener closes it. If `work` ends earlier, `peer` is
-        closed here, and is no longer counted in the limits. `counted`: the host for which it was counted, or None.
+        If `work` ends before the connection is registered with the listener, `peer` is closed here and no longer counts
+        towards the limits. A registered connection is closed by the listener. `counted`: the host for which `peer` was
+        counted, or None.
         """
 
         def ended(task: asyncio.Task[None]) -> None:  # also runs if `work` is cancelled before it begins

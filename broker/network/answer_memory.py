@@ -1,4 +1,4 @@
-"""Limit the memory that the connections of a listener use for responses that their peers have not read yet.
+"""Limit the memory that the broker's connections use for responses that their peers have not read yet.
 
 A connection's unsent bytes are the bytes that its socket has not accepted yet, plus the responses that are waiting for
 an earlier response that is not ready. `allowance` is half of the memory that is left: a Fetch response is made no
@@ -33,10 +33,10 @@ class Debtor(Protocol):
 
 
 class AnswerMemory:
-    """The unsent response bytes of a listener's connections, and the limit for their total.
+    """The unsent response bytes of the broker's connections, and the limit for their total.
 
-    While the limit is exceeded, connections are closed whose peers have read nothing for `stall_s` seconds; the further
-    the limit is exceeded, the sooner.
+    While the limit is exceeded, a connection is closed if its peer has read nothing for `stall_s` seconds. The further
+    the limit is exceeded, the shorter this time becomes.
     """
 
     def __init__(self, limit: int, stall_s: float) -> None:

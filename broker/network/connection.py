@@ -71,7 +71,7 @@ class ConnectionOwner(Protocol):
     newcomers: Newcomers
 
     def opened(self, connection: Connection, sock: socket.socket | None) -> None:
-        """Register the new connection. If a limit is reached, call its `abort` or `refuse`."""
+        """Register the new connection. If a limit is reached, call the connection's `abort` or `refuse`."""
 
     def principal_of(self, connection: Any) -> Principal | None:
         """Return the principal that a client's TLS certificate proves, or None if no mapping rule matches."""
@@ -388,9 +388,9 @@ class Connection(asyncio.BufferedProtocol):
         return _waiting_in(self._transport) + _waiting_in(self.below_tls) + self._held
 
     def count_unsent(self) -> None:
-        """Report the unsent bytes to the listener's `AnswerMemory` if they are more than `COUNTED_BYTES`.
+        """Report the unsent bytes to the broker's `AnswerMemory` if they are more than `COUNTED_BYTES`.
 
-        Called for large responses and at each sweep for idle connections.
+        Called for large responses, when the peer stops reading, and at each sweep for idle connections.
         """
         unsent = self.unsent
         if unsent > COUNTED_BYTES:

@@ -1,4 +1,4 @@
-"""`ConnectionRate`: a limit of new connections per second, for the broker or for one listener (KIP-612)."""
+"""`ConnectionRate`: a limit on new connections per second, for the broker or for one listener (KIP-612)."""
 
 from __future__ import annotations
 

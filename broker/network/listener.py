@@ -132,7 +132,7 @@ class Listener:
         self._acceptor.start()
 
     def limits_changed(self) -> None:
-        """Apply the listener's new limits on the rate of connections (`SharedLimits.changed`)."""
+        """Use an `Acceptor` if a new limit on the rate of connections (`SharedLimits.changed`) requires one."""
         if self._server is None or not self._needs_acceptor or self._stopping:
             return
         loop = asyncio.get_running_loop()

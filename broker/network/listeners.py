@@ -107,7 +107,7 @@ class Listeners:
         return Listener(row, self._config, self._dispatcher, self._log, self._limits, self._audit, context, logins)
 
     def _login_checks(self) -> LoginChecks:
-        """Return the password checks, which all listeners with SASL share."""
+        """Return the checks of passwords and tokens, which all listeners with SASL share."""
         if self._checks is None:
             from ..security.login_checks import LoginChecks
 

@@ -1,4 +1,4 @@
-"""Limit the memory that the connections of a listener use for incoming requests (`queued.max.request.bytes`).
+"""Limit the memory that the broker's connections use for incoming requests (`queued.max.request.bytes`).
 
 A connection learns a frame's size from the frame's first bytes. It reserves the memory for the frame before it reads
 on, so that a frame with a reservation can always be completed. Small frames (up to 1/32 of the limit) may use all free
@@ -62,7 +62,7 @@ _Waiting = tuple[bool, int, int, MemoryHolder]
 
 
 class RequestMemory:
-    """The memory reservations of a listener's connections.
+    """The memory reservations of the broker's connections.
 
     `limit` is in bytes; with 0 or less there is no limit, and every reservation succeeds.
     """

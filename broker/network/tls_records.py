@@ -202,7 +202,7 @@ class RecordLimit(asyncio.BufferedProtocol):
         self._tls.pause_writing()
 
     def resume_writing(self) -> None:
-        """Tell the TLS protocol that the peer is reading again, then pass on the bytes that were held."""
+        """Tell the TLS protocol that the peer is reading again, and wait for a turn to pass on the held bytes."""
         self._peer_reads = True
         self._tls.resume_writing()
         if self._held:

@@ -1,4 +1,4 @@
-"""Decide how much work each connection of a listener may do in one turn of the event loop.
+"""Decide how much work each connection may do in one turn of the event loop.
 
 Work is counted in bytes received and executed, plus `REQUEST_WORK` for each request; a unit takes about half a
 nanosecond. A connection without competitors gets long turns. Connections that compete share `ROUND_WORK`, so that a
@@ -9,8 +9,8 @@ more than their size suggests, so a turn also ends after `TURN_S`.
 Clients that have not proved who they are wait for one another (`Newcomers`), so that thousands of logins at the same
 time delay only logins.
 
-The number of TLS records is limited, too (`RecordTurns`): a record without data does not count as work in the sense
-above, but may cost the broker as much as a small request.
+The number of TLS records is limited, too (`RecordTurns`). A record without data may cost the broker as much as a small
+request, but it is not counted as work.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ROUND_S: Final = 0.002
 
 
 class Turns:
-    """The turns of one listener's connections, which are identified by their ids."""
+    """The turns of the broker's connections, which are identified by their ids."""
 
     def __init__(self) -> None:
         self._last = 0
