@@ -83,8 +83,8 @@ class BrokerKeywords(TypedDict, total=False):
     sasl_oauthbearer_expected_issuer: str
     """The issuer (claim iss) that a token must have. Empty: any."""
     sasl_oauthbearer_expected_audience: str | Iterable[str]
-    """The audiences (claim aud), of which a token must have at least one. Empty: any. Set it if the identity
-    provider also issues tokens for other services, because those tokens would be accepted here.
+    """The accepted audiences (claim aud). A token must have at least one of them. Empty: any. Set it if the
+    identity provider also issues tokens for other services, because those tokens would be accepted here.
     """
     sasl_oauthbearer_clock_skew_seconds: int
     """The time in seconds by which the clocks of the identity provider and of the broker may differ."""

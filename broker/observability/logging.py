@@ -38,7 +38,7 @@ EventDict = MutableMapping[str, Any]
 class Budget:
     """The number of lines that may be written now.
 
-    The number grows at the rate that `take` gets, up to the lines that the rate allows in `BURST_S` seconds.
+    The number grows at the rate that is passed to `take`, up to the number that this rate allows in `BURST_S` seconds.
     """
 
     __slots__ = ("_left", "_since")

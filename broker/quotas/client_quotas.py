@@ -295,7 +295,10 @@ class ClientQuotas:
 
 
 def _levels(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, tuple[str | None, str | None]]]:
-    """Yield the entities whose quotas apply to a client, most specific first, and the clients that share each quota."""
+    """Yield the entities whose quotas apply to a client, the most specific one first.
+
+    With each entity, yield the user and client id of the clients that share its quotas; None stands for any.
+    """
     both = user, client_id
     yield ((CLIENT_ID, client_id), (USER, user)), both
     yield ((CLIENT_ID, None), (USER, user)), both

@@ -17,7 +17,7 @@ _LEAST_QUOTA: Final = sys.float_info.min
 
 
 def _wait_s(missing: float, quota: float) -> float:
-    """Return in how many seconds a `quota` per second adds up to the amount `missing`."""
+    """Return the time in seconds after which a `quota` per second adds up to the amount `missing`."""
     return min(max(missing / max(quota, _LEAST_QUOTA), LEAST_S), MOST_S)
 
 

@@ -1,9 +1,9 @@
 """Timers that fire only after the requests already waiting in the sockets have been executed.
 
-A timeout means that a client sent nothing in time. If the process was not running for a while (a stopped process, a
-paused machine, a blocked event loop), requests that arrived in time may still be in the sockets, and the event loop
-runs due timers before it reads them. Therefore a due timer does not fire until the event loop has read all sockets
-once. If the timer is late, requests may still be on their way to the sockets, so it waits somewhat longer.
+A timeout means that a client sent nothing in time. The process may not run for a while (a stopped process, a paused
+machine, a blocked event loop). Requests that arrived in time may then still be in the sockets, but the event loop runs
+due timers before it reads the sockets. Therefore a due timer does not fire until the event loop has read all sockets
+once. If the timer is late, requests may still be on their way to the sockets, so the timer waits somewhat longer.
 
 The process may also stand still while the sockets are read, or before the timer's action runs. Requests that arrive
 during this time are executed after the action. Therefore the action gets a time that was taken before the sockets were

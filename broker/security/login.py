@@ -106,7 +106,7 @@ class LoginOwner(Protocol):
         """Record that the client has proved its identity, in its first or in a repeated login."""
 
     def login_refused(self, mechanism: str, why: str) -> None:
-        """Record that a login has failed. The connection is closed after the response to the client."""
+        """Record that a login has failed. The connection is then closed, after the response if there is one."""
 
 
 class Login:

@@ -8,8 +8,8 @@ tokens must not delay the logins of others:
   without other logins waits for at most one check of each other address. The addresses of an IPv6 network count as one
   (`client_host.network_of`).
 * The number of checks that wait is limited, for each address and in total. A login beyond a limit is not checked
-  (`LoginNotChecked`). If too many logins wait in total, a login from an address without waiting logins takes the place
-  of the last login from the address that has the most waiting logins.
+  (`LoginNotChecked`). At the total limit, a login from an address that has no waiting logins replaces the last waiting
+  login of the address that has the most.
 * A check whose client has disconnected does not run.
 
 A password that was recently found to be right needs no hashing (`RememberedPasswords`), so its login neither waits nor
@@ -117,4 +117,4 @@ class LoginChecks:
 
 
 def _refusal(setting: str, limit: int) -> LoginNotChecked:
-    return LoginNotChecked(f"{setting} = {limit} logins wait for their check")
+    return LoginNotChecked(f"{setting} = {limit} is reached: too many logins are waiting for their checks")

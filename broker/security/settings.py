@@ -173,8 +173,8 @@ class SecuritySettings(Table):
     )
     sasl_oauthbearer_expected_audience: list[str] = text_list(
         [],
-        doc="The audiences (claim aud), of which a token must have at least one. Empty: any. Set it if the identity"
-        " provider also issues tokens for other services, because those tokens would be accepted here.",
+        doc="The accepted audiences (claim aud). A token must have at least one of them. Empty: any. Set it if the"
+        " identity provider also issues tokens for other services, because those tokens would be accepted here.",
         per_listener=True,
     )
     sasl_oauthbearer_clock_skew_seconds: int = integer(

@@ -38,7 +38,10 @@ def raise_limit() -> int:
 
 
 def open_files(setting: int) -> int:
-    """Return the maximum number of open data files: `setting` (-1: 16,384), but at most half of the process's limit."""
+    """Return the maximum number of open data files: `setting` (-1: 16,384), but at most half of the process's limit.
+
+    If the process has a limit, the result is nevertheless at least 8.
+    """
     wanted = LARGEST_DEFAULT if setting < 0 else setting
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return wanted if limit == resource.RLIM_INFINITY else max(min(wanted, limit // 2), _FEWEST_FILES)
