@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The position to which a group is reset. Exactly one field is set. `time_ms` is in milliseconds since 1970."""
+    """The position to which a group is reset. A valid target has exactly one field set. `time_ms`: ms since 1970."""
 
     earliest: bool = False
     latest: bool = False

@@ -70,7 +70,7 @@ def exchange(
         with error:
             return error.code, error.read()
     except http.client.HTTPException as error:
-        raise OSError(f"the response is not whole HTTP ({type(error).__name__})") from None
+        raise OSError(f"the response is not valid HTTP ({type(error).__name__})") from None
 
 
 def _file(name: str) -> Path | None:

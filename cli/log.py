@@ -55,7 +55,7 @@ def dump(file: Path, with_records: bool, as_json: bool) -> int:
                 raise click.ClickException(
                     f"{file} ends within the batch at byte {position}: it contains only the first"
                     f" {size - position} bytes of the batch. A broker removes an incomplete last batch when it starts."
-                    " If it does not, use `oncelog log repair`."
+                    " If the batch is still there afterwards, use `oncelog log repair`."
                 )
             batch = _read(segment, position, header.size)
             sound = verify_crc(batch, 0, header)

@@ -5,8 +5,8 @@ quickly. Command modules import only click at the top. They import broker, clien
 that needs them.
 
 For an expected error, the command prints one sentence with a remedy on stderr, and exits with code 1. The exit code is
-2 after a usage error or a wrong setting, 130 after an interrupt, 143 after SIGTERM and 129 after SIGHUP. A traceback
-means a bug in oncelog.
+2 after a usage error or a wrong setting, 130 after an interrupt, 143 after SIGTERM and 129 after SIGHUP. Servers such
+as `serve` exit with code 0 after these signals. A traceback means a bug in oncelog.
 """
 
 from __future__ import annotations

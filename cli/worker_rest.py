@@ -38,7 +38,7 @@ def worker_options(command: F) -> F:
 
 
 class RequestError(click.ClickException):
-    """A worker has refused a request, or has not answered it. `may_pass` is False if the same request fails again."""
+    """A worker has refused a request, or has not answered it. `may_pass`: the same request may succeed later."""
 
     def __init__(self, message: str, *, may_pass: bool) -> None:
         super().__init__(message)

@@ -62,8 +62,8 @@ class Admin:
         async with Admin(bootstrap_servers="127.0.0.1:9092") as admin:
             await admin.create_topics([NewTopic("orders", 3)])
 
-    Settings are those of `AdminConfig`. Every call raises KafkaTimeoutError after default.api.timeout.ms, and
-    IllegalStateError if the client is not open.
+    Settings are those of `AdminConfig`. A call raises KafkaTimeoutError if it takes longer than default.api.timeout.ms,
+    and IllegalStateError if the client is not open.
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: Unpack[AdminKeywords]) -> None:

@@ -30,7 +30,7 @@ def other_server(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def test_a_server_of_another_protocol_is_an_address_that_does_not_respond(other_server: str) -> None:
-    with click.Context(click.Command("list")), pytest.raises(OSError, match="the response is not whole HTTP"):
+    with click.Context(click.Command("list")), pytest.raises(OSError, match="the response is not valid HTTP"):
         exchange("GET", f"{other_server}/health", timeout_s=10)
 
 
