@@ -32,7 +32,7 @@ class PartitionLag(NamedTuple):
 async def lag_of_groups(admin: Admin, group_ids: Iterable[str]) -> dict[str, dict[TopicPartition, PartitionLag]]:
     """Return {group id: {partition: lag}} for all partitions in which the groups have committed offsets.
 
-    Raise KafkaError if offsets cannot be read.
+    Raise KafkaError if the offsets of a group cannot be read.
     """
     wanted = list(dict.fromkeys(group_ids))
     room = asyncio.Semaphore(AT_ONCE)
@@ -45,9 +45,12 @@ async def lag_of_groups(admin: Admin, group_ids: Iterable[str]) -> dict[str, dic
         progress.show(len(committed), len(wanted))
 
     with Progress("groups read") as progress:
-        async with asyncio.TaskGroup() as tasks:
-            for group_id in wanted:
-                tasks.create_task(read(group_id, progress))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for group_id in wanted:
+                    tasks.create_task(read(group_id, progress))
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
         ends = await end_offsets(admin, {partition for offsets in committed.values() for partition in offsets})
     return {
         group_id: {
