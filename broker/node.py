@@ -358,8 +358,8 @@ class BrokerNode:
             await self._complete_metadata()
         except KafkaError as error:
             raise BrokerStartError(
-                f"The internal topics and features cannot be recorded: {error.message}. The broker has not started."
-                " Correct the cause, then start the broker again."
+                f"The internal topics and features cannot be recorded: {error.message.rstrip('.')}. The broker has not"
+                " started. Correct the cause, then start the broker again."
             ) from error
         self.metadata.on_topic_deleted.append(lambda topic: self.group_coordinator.on_topics_deleted([topic.name]))
         self.replica_manager.offsets_owner = self.group_coordinator
