@@ -16,6 +16,7 @@ from typing import Any
 
 from ..data import json_text
 from ..errors import DataError
+from ..logging_levels import LEVELS
 from . import config_records as records
 from .config_records import RestartRequest, SessionKey, TargetState
 from .ids import ConnectorTaskId, parse_task_id
@@ -251,7 +252,10 @@ class ConfigTopicState:
         return RestartRequested(RestartRequest(connector, only_failed, include_tasks))
 
     def _logger_level(self, namespace: str, value: Any) -> Change | None:
-        return LoggerLevelChanged(namespace, _member(value, "level", str))
+        level = _member(value, "level", str)
+        if level.upper() not in LEVELS:  # such as a Java worker's custom level
+            raise _MalformedError(f"{level!r} is not a log level")
+        return LoggerLevelChanged(namespace, level)
 
     def _remove(self, connector: str) -> None:
         for table in (self._connectors, self._task_counts, self._uncommitted):

@@ -237,14 +237,18 @@ def test_a_deleted_connector_leaves_no_tasks() -> None:
         (b"tasks-fencing-f2", b'{"task-count":"1"}'),
         (b"tasks-fencing-f2", None),
         (b"logger-cluster-x", b"{}"),
+        (b"logger-cluster-x", b'{"level":"MYLEVEL"}'),
         (b"restart-connector-x", b"[]"),
     ],
 )
-def test_a_record_that_makes_no_sense_is_left_out(record: tuple[bytes, bytes | None]) -> None:
+def test_a_record_that_makes_no_sense_is_left_out(
+    record: tuple[bytes, bytes | None], caplog: pytest.LogCaptureFixture
+) -> None:
     state = ConfigTopicState()
     follow(state, CONNECTOR_F1)
     before = state.snapshot()
     assert follow(state, record) == [None]
+    assert f"ignored record {record[0]!r} at offset" in caplog.text
     after = state.snapshot()
     assert (after.connector_configs, after.target_states) == (before.connector_configs, before.target_states)
     assert after.task_configs == {}
