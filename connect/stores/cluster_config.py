@@ -8,7 +8,6 @@ it.
 from __future__ import annotations
 
 import base64
-import binascii
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -240,7 +239,7 @@ class ConfigTopicState:
     def _session_key(self, value: Any) -> Change | None:
         try:
             key = base64.b64decode(_member(value, "key", str), validate=True)
-        except binascii.Error as error:
+        except ValueError as error:  # also raised for a character that is not ASCII
             raise _MalformedError(f"the key is not valid base64: {error}") from None
         algorithm, created_ms = _member(value, "algorithm", str), _member(value, "creation-timestamp", int)
         self.session_key = SessionKey(key, algorithm, created_ms)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+_DIGITS: Final = 10
+"""The digits of the greatest task number, which has 32 bits in Kafka Connect."""
 
 
 class ConnectorTaskId(NamedTuple):
@@ -18,6 +21,6 @@ class ConnectorTaskId(NamedTuple):
 def parse_task_id(text: str) -> ConnectorTaskId | None:
     """Parse a string such as "name-0"; return None for any other format. Connector names may contain dashes."""
     connector, dash, number = text.rpartition("-")
-    if not dash or not number.isdecimal() or not number.isascii():
+    if not dash or not number.isdecimal() or not number.isascii() or len(number) > _DIGITS:
         return None
     return ConnectorTaskId(connector, int(number))

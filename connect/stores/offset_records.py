@@ -32,7 +32,10 @@ def offset_key(connector: str, partition: SourcePartition) -> bytes:
 
 
 def sorted_key(connector: str, partition: SourcePartition) -> bytes:
-    """Return the key with the partition's names sorted, so that the order of the names makes no difference."""
+    """Return the key with the partition's names sorted, so that the order of the names makes no difference.
+
+    Raises DataError for data that JSON in UTF-8 cannot represent.
+    """
     return json_text.dumps([connector, {name: partition[name] for name in sorted(partition)}])
 
 
@@ -54,15 +57,12 @@ def without_tombstones(pairs: Iterable[tuple[bytes, bytes | None]]) -> list[tupl
     return [(key, DELETED if value is None else value) for key, value in pairs]
 
 
-def parse_key(key: bytes) -> tuple[str, dict[str, Any]] | None:
-    """Return (connector, partition), or None for a key that does not have Kafka Connect's format."""
-    try:
-        match json_text.loads(key):
-            case [str(connector), dict(partition)]:
-                return connector, partition
-    except DataError:
-        return None
-    return None
+def parse_key(key: bytes) -> tuple[str, dict[str, Any]]:
+    """Return (connector, partition). Raises DataError for a key that does not have Kafka Connect's format."""
+    match json_text.loads(key):
+        case [str(connector), dict(partition)]:
+            return connector, partition
+    raise DataError("the key does not name a connector and a source partition")
 
 
 def parse_value(value: bytes | None) -> dict[str, Any] | None:

@@ -68,9 +68,7 @@ class OffsetStore:
         pairs = []
         for keys in self._keys.get(connector, {}).values():
             key = next(iter(keys))
-            parsed = parse_key(key)
-            assert parsed is not None
-            pairs.append((parsed[1], parse_value(self._values[key])))
+            pairs.append((parse_key(key)[1], parse_value(self._values[key])))
         return pairs
 
     def records(
@@ -113,12 +111,13 @@ class OffsetStore:
         return parse_value(self._values[next(iter(keys))]) if offset is None else offset
 
     def _apply(self, record: LogRecord) -> None:
-        parsed = parse_key(record.key)
-        if parsed is None:
-            log.error("ignored record %r at offset %d of the offsets topic", record.key, record.offset)
+        try:
+            connector, partition = parse_key(record.key)
+            name = sorted_key(connector, partition)
+        except DataError as error:
+            log.error("ignored record %r at offset %d of the offsets topic: %s", record.key, record.offset, error)
             return
-        partitions = self._keys.setdefault(parsed[0], {})
-        name = sorted_key(*parsed)
+        partitions = self._keys.setdefault(connector, {})
         keys = partitions.setdefault(name, {})
         try:
             offset = parse_value(record.value)
