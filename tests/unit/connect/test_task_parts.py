@@ -19,6 +19,7 @@ from oncelog.connect.stores.ids import ConnectorTaskId
 from oncelog.connect.task.boundaries import ConnectorBoundary, End, IntervalBoundary, PollBoundary
 from oncelog.connect.task.delivery import PendingOffsets
 from oncelog.connect.task.pipeline import ErrorHandling, Pipeline, ProducerRecord
+from oncelog.connect.task.topic_tracker import TopicTracker
 from support.virtual_time import VirtualTimeLoop
 
 TASK = ConnectorTaskId("c", 0)
@@ -237,3 +238,45 @@ async def test_a_record_whose_timestamp_says_none_gets_the_current_time() -> Non
     converted = await pipeline().convert(RECORD.replace(timestamp_ms=-1))
     assert converted is not None
     assert converted.timestamp_ms is None
+
+
+class Sent:
+    """The delivery of a record whose outcome the test decides, with `done(written)`."""
+
+    done: Callable[[bool], object]
+
+    def when_done(self, callback: Callable[[bool], object]) -> None:
+        self.done = callback
+
+
+def test_a_topic_is_reported_when_the_first_of_its_records_is_written() -> None:
+    reported: list[str] = []
+    tracker = TopicTracker(reported.append, reported)
+    refused, written, later = sent = [Sent(), Sent(), Sent()]
+    deliveries: list[Any] = list(sent)
+    for delivery in deliveries:
+        tracker.sent("t", delivery)
+    refused.done(False)
+    assert reported == []
+    written.done(True)
+    assert reported == ["t"], "although an earlier record was refused"
+    later.done(True)
+    assert reported == ["t"], "a topic is reported once"
+    reported.clear()  # a user's reset
+    tracker.sent("t", deliveries[0])
+    refused.done(True)
+    assert reported == ["t"]
+
+
+def test_only_so_many_records_of_a_topic_are_watched_at_a_time() -> None:
+    reported: list[str] = []
+    tracker = TopicTracker(reported.append, reported)
+    sent = [Sent() for _ in range(1_001)]
+    deliveries: list[Any] = list(sent)
+    for delivery in deliveries:
+        tracker.sent("t", delivery)
+    assert not hasattr(sent[-1], "done")
+    sent[0].done(False)
+    tracker.sent("t", deliveries[-1])
+    sent[-1].done(True)
+    assert reported == ["t"]
