@@ -83,7 +83,8 @@ class HeartbeatSourceTask(SourceTask):
             transactions.commit_transaction()
             return
         for record in records:
-            if (record.value + 1) % self._transaction_size == 0:
+            count = record.value + 1
+            if count % self._transaction_size == 0 or count == self._limit:  # no batch follows the last record
                 transactions.commit_transaction(record)
 
 
