@@ -37,7 +37,7 @@ class DirectorySourceConnector(SourceConnector):
             if offset is None:
                 continue
             match partition:
-                case {"directory": str(), "fingerprint": str(), "number": int()}:
+                case {"directory": str(), "fingerprint": str(), "number": number} if type(number) is int:
                     pass
                 case _:
                     raise ConnectError('a partition must be {"directory": path, "fingerprint": hash, "number": number}')

@@ -46,7 +46,7 @@ class HeartbeatSourceTask(SourceTask):
         self._partition = {"task": self._number}
         offset = await self.context.offsets.offset(self._partition)
         count = 0 if offset is None else offset.get("count")
-        if not isinstance(count, int):
+        if type(count) is not int:
             raise ConnectError(f"the offset of task {self._number} has no count: {offset}. Delete or alter the offset")
         self._count = count
 

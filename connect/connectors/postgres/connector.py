@@ -43,6 +43,6 @@ class PostgresSourceConnector(SourceConnector):
                 continue  # any partition may be reset
             if partition.keys() != {"server"}:
                 raise ConnectError('a partition must be {"server": NAME}, where NAME is the value of topic.prefix')
-            if not (isinstance(offset.get("lsn"), int) and isinstance(offset.get("event", 0), int)):
+            if not (type(offset.get("lsn")) is int and type(offset.get("event", 0)) is int):
                 raise ConnectError('an offset must be {"lsn": number, "event": number}; null starts a new snapshot')
         return True

@@ -94,7 +94,7 @@ class PostgresSourceTask(SourceTask):
         self._settings = SETTINGS.parse(config)
         self._events = Events(self._settings)
         self._offset = self._committed = await self.context.offsets.offset(self._events.partition)
-        if self._offset is not None and not isinstance(self._offset.get("lsn"), int):
+        if self._offset is not None and type(self._offset.get("lsn")) is not int:
             raise ConnectError(f'the offset {dict(self._offset)} has no number "lsn": delete or alter it')
 
     async def poll(self) -> list[SourceRecord] | None:

@@ -123,7 +123,7 @@ def _check_offset(offset: SourceOffset) -> None:
             "an offset must have timestamp, incrementing or both, and may have key. In mode bulk, it must have pass, "
             "and may have key and complete. Write the values as GET offsets shows them"
         )
-    if not isinstance(offset.get("pass", 0), int):
+    if type(offset.get("pass", 0)) is not int:
         raise ConnectError(f'"pass" in the offset {dict(offset)} must be a number')
     try:
         key = json.loads(offset.get("key", "[]"))
@@ -131,5 +131,9 @@ def _check_offset(offset: SourceOffset) -> None:
         key = None
     if not isinstance(key, list):
         raise ConnectError(f'"key" in the offset {dict(offset)} must be the JSON of a list')
-    for value in (*key, *(offset[name] for name in ("timestamp", "incrementing") if name in offset)):
+    for value in key:
         decode(value)
+    for name in rows & {"timestamp", "incrementing"}:
+        if isinstance(offset[name], bool):  # only a column of a key may be boolean
+            raise ConnectError(f'"{name}" in the offset {dict(offset)} must not be true or false')
+        decode(offset[name])

@@ -111,7 +111,7 @@ class BulkCursor:
         self.source = source
         self._limit = settings["batch.max.rows"]
         known = offset or {"pass": 0, "complete": True}
-        if not isinstance(known.get("pass"), int):
+        if type(known.get("pass")) is not int:
             raise ConnectError(f'the offset {dict(known)} of a bulk pass lacks the number "pass": delete the offset')
         self._pass = known["pass"]
         self._complete = bool(known.get("complete"))

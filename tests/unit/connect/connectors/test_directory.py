@@ -1453,6 +1453,7 @@ async def test_offsets_of_earlier_releases_are_recognised(logs: Path, missing: s
         ("offset", {"content_crc": "x"}),
         ("offset", {"file": None}),
         ("partition", {"number": "0"}),
+        ("partition", {"number": True}),
         ("partition", {"fingerprint": 1}),
     ],
     ids=str,

@@ -413,6 +413,16 @@ async def test_an_offset_of_another_mode_is_refused(database: sqlite3.Connection
             await task.poll()
 
 
+async def test_a_pass_without_a_number_is_refused(database: sqlite3.Connection, tmp_path: Path) -> None:
+    rows(database, "t", (1, OLD, "a"))
+    new = source(tmp_path, "bulk")
+    (record,) = await new.read(1)
+    new.offsets.commit([record.replace(source_offset={"pass": True})])
+    async with await new.task() as task:
+        with pytest.raises(ConnectError, match='lacks the number "pass"'):
+            await task.poll()
+
+
 @pytest.mark.parametrize(
     ("partition", "offset"),
     [
@@ -423,6 +433,7 @@ async def test_an_offset_of_another_mode_is_refused(database: sqlite3.Connection
         ({"table": "t"}, {"timestamp": "2026-01-02", "key": '[1,"uuid(12345678-1234-5678-1234-567812345678)"]'}),
         ({"table": "t"}, {"pass": 3, "complete": True}),
         ({"table": "t"}, {"pass": 3, "key": "[7]"}),
+        ({"table": "t"}, {"pass": 3, "key": "[true]"}),
         ({"table": "t", "of": "another connector"}, None),
     ],
 )
@@ -445,6 +456,9 @@ def test_the_offsets_that_a_task_can_read_can_be_set(partition: dict[str, Any], 
         ({"table": "t"}, {"pass": 3, "incrementing": 5}, "an offset must have"),
         ({"table": "t"}, {"timestamp": "datetime(never)"}, "is not a position"),
         ({"table": "t"}, {"pass": "3"}, '"pass" .* must be a number'),
+        ({"table": "t"}, {"pass": True}, '"pass" .* must be a number'),
+        ({"table": "t"}, {"incrementing": True}, '"incrementing" .* must not be true or false'),
+        ({"table": "t"}, {"timestamp": False, "key": "[7]"}, '"timestamp" .* must not be true or false'),
         ({"table": "t"}, {"pass": 3, "key": 7}, '"key" .* must be the JSON of a list'),
         ({"table": "t"}, {"pass": 3, "key": "7"}, '"key" .* must be the JSON of a list'),
         ({"table": "t"}, {"timestamp": "2026-01-02", "key": "[7"}, '"key" .* must be the JSON of a list'),
