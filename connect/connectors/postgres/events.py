@@ -88,20 +88,20 @@ class Events:
         `key` is the table's current key (see server.py), and `key_columns` has the number, type OID and collation OID
         of each of its columns. The records' key has the columns of the replica identity, because for a deleted row the
         server sends only these. If `key` has the same columns, the records' key has them in the order of `key`. If the
-        replica identity is NOTHING or FULL, the records' key is `key`. In this case, raises ConnectError if the
-        relation lacks a column of `key`.
+        replica identity is FULL or has no columns (NOTHING, or DEFAULT without a primary key), the records' key is
+        `key`. In this case, raises ConnectError if the relation lacks a column of `key`.
         """
         topic = self._topic(relation.full_name)
         names = [column.name for column in relation.columns]
         identity = [column.name for column in relation.columns if column.is_key and relation.replica_identity != "f"]
         missing = [name for name in key if name not in names]
-        if missing and relation.replica_identity in ("f", "n"):
+        if missing and not identity:
             raise ConnectError(
                 f"table {relation.full_name} has unread changes without column {', '.join(missing)}, which is now part "
                 "of its primary key, so their key is unknown. Until the task has read them, give the column its "
                 "earlier name, or drop the primary key. Or start with a new slot and a new snapshot"
             )
-        is_current = set(key) == set(identity) or (not identity and not missing)
+        is_current = not identity or set(key) == set(identity)
         wanted = list(key) if is_current else identity
         keys = tuple(names.index(name) for name in wanted)
         types = tuple(column_type(column.type_oid, column.type_modifier, self._settings) for column in relation.columns)

@@ -76,3 +76,19 @@ def test_a_time_with_a_zone_is_in_utc(precision: str) -> None:
 def test_a_topic_has_an_underscore_for_each_character_that_no_topic_may_have(table: str, topic: str) -> None:
     relation = Relation(1, "public", table, "d", (RelationColumn("c", TEXT, -1, False),))
     assert Events(SETTINGS.parse(CONFIG)).table(relation, []).topic == topic
+
+
+@pytest.mark.parametrize("identity", ["d", "f", "i", "n"])
+def test_changes_without_a_column_of_the_key_are_refused(identity: str) -> None:
+    columns = RelationColumn("a", TEXT, -1, identity == "f"), RelationColumn("b", TEXT, -1, identity == "f")
+    events, relation = Events(SETTINGS.parse(CONFIG)), Relation(1, "public", "t", identity, columns)
+    with pytest.raises(ConnectError, match=r"public\.t has unread changes without column id, c, "):
+        events.table(relation, ["a", "id", "c"])
+    assert events.table(relation, ["b", "a"]).key_columns == (1, 0)
+    assert events.table(relation, []).key_schema is None
+
+
+def test_changes_have_the_earlier_key_if_the_server_says_which_columns_it_has() -> None:
+    columns = RelationColumn("a", TEXT, -1, False), RelationColumn("b", TEXT, -1, True)
+    table = Events(SETTINGS.parse(CONFIG)).table(Relation(1, "public", "t", "d", columns), ["id"])
+    assert (table.key_columns, table.current_key) == ((1,), None)
