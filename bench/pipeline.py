@@ -136,7 +136,7 @@ def ready_batches() -> type[DataSource]:
             return "ready"
 
         def schema(self) -> StructType:
-            from oncelog.pipeline.source.reader import source_schema
+            from oncelog.pipeline.source.schema import source_schema
 
             return source_schema(headers=False)
 

@@ -1,4 +1,8 @@
-"""Define `format("oncelog")` for Spark: it creates the readers of `source/` and the writers of `sink/`."""
+"""Define `format("oncelog")` for Spark: it creates the readers of `source/` and the writers of `sink/`.
+
+They are imported when they are needed: before a query starts, Spark starts several processes one after the other, and
+some of them ask only for the name and the columns.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,7 @@ from pyspark.sql.types import StructType
 
 from ..client.errors import ConfigError
 from .options import NAME, SourceOptions
-from .sink.checkpoint import local_path
-from .sink.settings import SinkSettings
-from .sink.writer import BatchWriter, StreamWriter
-from .source.reader import BatchReader, SourceSettings, StreamReader, source_schema
+from .source.schema import source_schema
 
 
 class OncelogDataSource(DataSource):
@@ -38,14 +39,21 @@ class OncelogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader for batches."""
+        from .source.reader import BatchReader, SourceSettings
+
         return BatchReader(SourceSettings(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader for streams."""
+        from .source.reader import SourceSettings, StreamReader
+
         return StreamReader(SourceSettings(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer for batch writes, which append rows. Raises ConfigError for mode overwrite."""
+        from .sink.settings import SinkSettings
+        from .sink.writer import BatchWriter
+
         if overwrite:
             raise ConfigError("mode", 'a topic cannot be overwritten: use .mode("append")')
         return BatchWriter(SinkSettings(self.options, schema, streaming=False))
@@ -55,6 +63,10 @@ class OncelogDataSource(DataSource):
 
         Spark sets `overwrite` in output mode complete. This is ignored: rows are always appended.
         """
+        from .sink.checkpoint import local_path
+        from .sink.settings import SinkSettings
+        from .sink.writer import StreamWriter
+
         settings = SinkSettings(self.options, schema, streaming=True)
         if local_path(settings.checkpoint) is None:
             where = (

@@ -22,16 +22,6 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from ...client.config import ConsumerConfig
 from ...client.errors import ConfigError, InvalidTopicError
@@ -55,23 +45,6 @@ from .range_reader import CLIENT_DEFAULTS, RangeReader
 
 ASK_AGAIN_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 """The pauses in seconds between requests for metadata, before a missing partition counts as deleted."""
-
-
-def source_schema(headers: bool) -> StructType:
-    """Return the columns of Spark's Kafka source."""
-    fields = [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-    ]
-    if headers:
-        header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-        fields.append(StructField("headers", ArrayType(header)))
-    return StructType(fields)
 
 
 @dataclass

@@ -36,7 +36,7 @@ from oncelog.pipeline.sink.transaction import Attempt, SinkState  # noqa: E402
 from oncelog.pipeline.sink.writer import StreamWriter, TaskFailedError, TaskWritten  # noqa: E402
 from oncelog.pipeline.source.offsets import OffsetRange, from_json, limited, split, to_json  # noqa: E402
 from oncelog.pipeline.source.range_reader import SCHEMA, SCHEMA_WITH_HEADERS  # noqa: E402
-from oncelog.pipeline.source.reader import source_schema  # noqa: E402
+from oncelog.pipeline.source.schema import source_schema  # noqa: E402
 from pyspark.sql.pandas.types import to_arrow_schema  # noqa: E402
 from pyspark.sql.types import StructType  # noqa: E402
 
