@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from .spark_home import light_home
+
 HOST: Final = "127.0.0.1"
 START_TIMEOUT_S: Final = 90.0
 STOP_TIMEOUT_S: Final = 8.0
@@ -291,7 +293,7 @@ def _spark() -> tuple[dict[str, str], str]:
     ]
     environment = {
         **os.environ,
-        "SPARK_HOME": str(home),
+        "SPARK_HOME": light_home() or str(home),
         "SPARK_LOCAL_IP": HOST,
         "SPARK_PUBLIC_DNS": HOST,
         "SPARK_DAEMON_MEMORY": os.environ.get("SPARK_DAEMON_MEMORY", DAEMON_MEMORY),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pyspark.sql import SparkSession
 
+from .spark_home import light_home
+
+_SPARK_S_OWN: Final = re.compile(r"local|spark://")
 _LOOPBACK: Final = re.compile(r"local|spark://(localhost|127\.[\d.]+)(:\d+)?$")
 
 LEAST_SHUFFLE: Final = 4
@@ -30,7 +34,21 @@ def build(master: str, app_name: str, settings: Mapping[str, str]) -> SparkSessi
     defaults = DEFAULTS | shuffle_defaults(master)
     for name, value in {**defaults, **settings}.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with _home(master):
+        return builder.getOrCreate()
+
+
+@contextlib.contextmanager
+def _home(master: str) -> Iterator[None]:
+    """Set SPARK_HOME to a light home while Spark starts. Other cluster managers than Spark's need the archive in it."""
+    home = light_home() if _SPARK_S_OWN.match(master) else None
+    if home is not None:
+        os.environ["SPARK_HOME"] = home
+    try:
+        yield
+    finally:
+        if home is not None:
+            del os.environ["SPARK_HOME"]
 
 
 def shuffle_defaults(master: str) -> dict[str, str]:

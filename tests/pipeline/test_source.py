@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 import pytest
 from pyspark.errors.exceptions.captured import AnalysisException, StreamingQueryException
 from pyspark.sql.types import StructType
@@ -81,6 +82,11 @@ def test_starting_and_ending_points(spark: SparkSession, topics: Any) -> None:
     assert len(values(read(spark, topics, topic, **ending, failOnDataLoss=False))) == 18
     with pytest.raises(AnalysisException, match=r"endingOffsets: .*-0 would end at 1, before it begins at 99"):
         values(read(spark, topics, topic, **beyond, **until))
+
+
+def test_python_workers_import_pyspark_from_where_its_bytecode_is(spark: SparkSession) -> None:
+    (where,) = spark.sparkContext.range(1).map(lambda _: __import__("pyspark").__file__).collect()
+    assert where == pyspark.__file__
 
 
 @pytest.mark.slow

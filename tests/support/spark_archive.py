@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pyspark
+from oncelog.pipeline.spark_home import light_home
 
 CACHE = Path(__file__).resolve().parents[2] / ".build" / "spark"
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:cds=off -Xlog:cds+dynamic=off"
@@ -71,4 +72,4 @@ def _wait_for(archive: Path) -> None:
 def _fingerprint() -> str:
     """Return a name for the Java version and the class path, because an archive fits only one of each."""
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
-    return hashlib.sha256(f"{java}{pyspark.__file__}{pyspark.__version__}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{java}{pyspark.__file__}{pyspark.__version__}{light_home()}".encode()).hexdigest()[:16]
