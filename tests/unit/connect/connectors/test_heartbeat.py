@@ -18,7 +18,7 @@ async def test_the_last_group_of_records_is_committed(limit: str, ends: list[int
     new = Source(HeartbeatSourceConnector, config)
     running, boundary = await new.task(), ConnectorBoundary()
     running.task.context = TaskContext(running.config, new.offsets, boundary, True)
-    records = []
+    records: list[SourceRecord] = []
     async with running as task:
         while len(records) < int(limit):
             records += await task.poll()
