@@ -149,7 +149,7 @@ async def test_an_inclusive_cursor_that_more_records_share_than_a_page_has_is_to
         assert ids(await task.poll()) == [0, 1, 2, 3]
         if page_size == "0":
             assert [await task.poll() for _ in range(2)] == [[], []]
-            assert caplog.text.count("With page.size") == 1
+            assert caplog.text.count("To make the task fail in this case, set page.size") == 1
         else:
             with pytest.raises(ConnectError, match=r"4 records, which is page.size.*raise page.size"):
                 await task.poll()
