@@ -596,25 +596,28 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         " entries. 0: no journal; each partition's file is synced.",
     )
     log_segment_bytes: int = integer(
-        1073741824, at_least(1024), doc="The size in bytes at which a new segment is started.", dynamic=True
+        1073741824, at_least(1024), doc="The size in bytes at which a segment is followed by a new one.", dynamic=True
     )
     log_roll_ms: int = long(
-        -1, doc="The age in ms at which a new segment is started. 0 or less: log.roll.hours applies.", dynamic=True
+        -1,
+        doc="The age in ms, since its first record, at which a segment is followed by a new one. 0 or less:"
+        " log.roll.hours applies.",
+        dynamic=True,
     )
     log_roll_hours: int = integer(
-        168, at_least(1), doc="The age in hours at which a new segment is started, unless log.roll.ms is set."
+        168, at_least(1), doc="The age in hours at which a segment is followed by a new one, unless log.roll.ms is set."
     )
     log_roll_jitter_ms: int = long(
         -1,
-        doc="The largest random time in ms that is subtracted from the age at which a new segment is started. -1:"
-        " log.roll.jitter.hours applies.",
+        doc="The largest random time in ms that is subtracted from the age at which a segment is followed by a new one."
+        " -1: log.roll.jitter.hours applies.",
         dynamic=True,
     )
     log_roll_jitter_hours: int = integer(
         0,
         at_least(0),
-        doc="The largest random time in hours that is subtracted from the age at which a new segment is started, unless"
-        " log.roll.jitter.ms is set.",
+        doc="The largest random time in hours that is subtracted from the age at which a segment is followed by a new"
+        " one, unless log.roll.jitter.ms is set.",
     )
     log_roll_min_ms: int = long(
         1000,
@@ -1134,12 +1137,12 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
 
     @property
     def roll_ms(self) -> int:
-        """The age in ms at which a new segment is started."""
+        """The age in ms, since its first record, at which a segment is followed by a new one."""
         return self.log_roll_ms if self.log_roll_ms > 0 else self.log_roll_hours * 3_600_000
 
     @property
     def roll_jitter_ms(self) -> int:
-        """The largest random time in ms that is subtracted from the age at which a new segment is started."""
+        """The largest random time in ms that is subtracted from the age at which a segment is followed by a new one."""
         return self.log_roll_jitter_ms if self.log_roll_jitter_ms >= 0 else self.log_roll_jitter_hours * 3_600_000
 
 

@@ -384,18 +384,20 @@ class BrokerKeywords(TypedDict, total=False):
     journal; each partition's file is synced.
     """
     log_segment_bytes: int
-    """The size in bytes at which a new segment is started."""
+    """The size in bytes at which a segment is followed by a new one."""
     log_roll_ms: int
-    """The age in ms at which a new segment is started. 0 or less: log.roll.hours applies."""
+    """The age in ms, since its first record, at which a segment is followed by a new one. 0 or less: log.roll.hours
+    applies.
+    """
     log_roll_hours: int
-    """The age in hours at which a new segment is started, unless log.roll.ms is set."""
+    """The age in hours at which a segment is followed by a new one, unless log.roll.ms is set."""
     log_roll_jitter_ms: int
-    """The largest random time in ms that is subtracted from the age at which a new segment is started. -1:
-    log.roll.jitter.hours applies.
+    """The largest random time in ms that is subtracted from the age at which a segment is followed by a new one.
+    -1: log.roll.jitter.hours applies.
     """
     log_roll_jitter_hours: int
-    """The largest random time in hours that is subtracted from the age at which a new segment is started, unless
-    log.roll.jitter.ms is set.
+    """The largest random time in hours that is subtracted from the age at which a segment is followed by a new one,
+    unless log.roll.jitter.ms is set.
     """
     log_roll_min_ms: int
     """The shortest time in ms before a segment is replaced by a new one because of its age, regardless of

@@ -411,7 +411,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         # If the error persists, the next attempt to connect raises it to the callers.
         if isinstance(error, Exception) and not isinstance(error, KafkaError):
-            log.error("the new login at %s failed", self.address, exc_info=error)
+            log.error("could not log in again at %s to renew the session", self.address, exc_info=error)
         self.close(f"the login could not be renewed: {str(error) or type(error).__name__}")
 
     # -- quotas

@@ -96,8 +96,8 @@ class DiskSpace:
         """Raise ENOSPC if a compaction of the partition `name` has used too much of the reserve. May run in any thread.
 
         A compaction frees more space than it takes. Therefore it may use half of `reserve_bytes`, even if clients have
-        used all other space. Offset commits may use all of the reserve except `decision_bytes`. To free space for them,
-        the compaction of an `internal` topic may use all of the reserve except a quarter of `decision_bytes`.
+        used all other space. Offset commits must leave `decision_bytes` free. The compaction of an `internal` topic may
+        go further, because it frees space for them: it must leave a quarter of `decision_bytes` free.
         """
         kept = self.decision_bytes // 4 if internal else max(self.reserve_bytes // 2, self.decision_bytes)
         free = self._fs.free_space(self._directory)

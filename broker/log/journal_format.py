@@ -245,8 +245,9 @@ def decode_file(content: Buffer, unreadable: Iterable[range] = ()) -> FileConten
 
     Only the last batch can be torn, because each batch is written only after the one before it is on disk. So a frame
     that is not intact is damage if intact frames follow it, or if the disk could not read it. If the header is damaged,
-    the id of the file is taken from the first batch. If that batch is damaged, too, the rest is not read, because it
-    cannot be distinguished from data that clients wrote.
+    the id of the file is taken from the first batch. If that batch is damaged, too, the id is unknown. Without it, a
+    later batch cannot be distinguished from a client's record that looks like a batch. So nothing more is read, and any
+    bytes other than zeros count as damage.
     """
     view = memoryview(content)
     header = decode_header(view)

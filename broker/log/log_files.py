@@ -429,8 +429,8 @@ class LogFiles:
 
         Appends and journaled flushes continue in the meantime. No other sync of the log's files may run at the same
         time, because the system reports a lost write only once. So None is returned while the log's files are being
-        synced. None is also returned if there is nothing to sync, if the next flush writes the bytes again, or if the
-        log has failed or is closed. Raises OSError.
+        synced. None is also returned if there is nothing to sync, or if the log has failed or is closed. The same holds
+        if a sync has failed because the disk is full: the next flush then writes the bytes again. Raises OSError.
         """
         if self.closed or self.failure is not None or self.settling is not None or self.writes_again:
             return None

@@ -158,7 +158,7 @@ class AuditLog:
         return suppressed
 
     def _report_suppressed(self) -> None:
-        """Write one line with the number of suppressed records of each kind that no other line has reported."""
+        """Write one line that says how many suppressed records of each kind no line has reported yet, if any."""
         if self._notice is not None:
             self._notice.cancel()
             self._notice = None

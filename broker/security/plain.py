@@ -37,7 +37,7 @@ class JaasUsers:
         """Read `PlainLoginModule required user_alice="..." ...;`. Raises a ValueError that does not quote the text."""
         entry = parse_jaas(text)
         if entry.module != "PlainLoginModule":
-            raise ValueError(f"has the module {entry.module}. PLAIN needs PlainLoginModule")
+            raise ValueError(f"names the login module {entry.module}, but PLAIN needs PlainLoginModule")
         options = entry.options.items()
         self._passwords = {name.removeprefix(_USER): value for name, value in options if name.startswith(_USER)}
 

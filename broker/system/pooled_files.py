@@ -5,8 +5,8 @@ A `PooledFile` is a handle that stays valid while its descriptor is closed and o
 
 Rules:
 
-* A descriptor is never closed during a call on its file. Calls may come from any thread. Only the bookkeeping, opening
-  and renaming are done under the lock, so that a name always means the same file. Reads, writes, syncs and unlinks run
+* A descriptor is never closed during a call on its file. Calls may come from any thread. Bookkeeping, opening and
+  renaming are done under the lock, so that a name always means the same file. Reads, writes, syncs and unlinks run
   outside of the lock.
 * A file with unsynced bytes is synced before its descriptor is closed. Linux reports a failed writeback to every
   descriptor that was open at the time. A descriptor that is opened later reports the failure only if no other
@@ -20,11 +20,12 @@ Rules:
   directory. A file that is unlinked or replaced keeps an open descriptor until the file is closed. If its descriptor
   was already closed, a read raises FileNotFoundError; another file with that name is never opened instead.
 * If the system has no descriptor left (EMFILE, ENFILE), the pool closes one of its descriptors and tries once more.
-* A few small files that are overwritten again and again (`overwrite`) also keep a descriptor. They are never synced, so
-  their descriptors are closed like those of files without unsynced bytes.
+* A few small files that are overwritten again and again (`overwrite`) also stay open in the pool. They are never
+  synced, so the pool may close their descriptors as early as those of files without unsynced bytes.
 
-If every descriptor is in use by a running call or belongs to a removed file, the pool opens one more than `capacity`
-instead of waiting.
+The pool opens one descriptor more than `capacity`, instead of waiting, if it can close none: if each of its descriptors
+is used by a running call, belongs to a removed file or to a file whose sync has failed, or needs a sync for which the
+event loop does not wait.
 """
 
 from __future__ import annotations

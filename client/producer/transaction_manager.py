@@ -224,7 +224,11 @@ class TransactionManager:
             self.epoch_bump_needed = True
 
     def offsets_in_doubt(self) -> None:
-        """Record that offsets already sent may be written after the abort. A new producer epoch prevents this."""
+        """Record that offsets already sent may reach the coordinator after the abort.
+
+        Before version 2, the abort then requests a new producer epoch, so that these offsets are refused. With version
+        2, every transaction ends with a new epoch.
+        """
         if self.version < 2:
             self.epoch_bump_needed = True
 
@@ -293,7 +297,11 @@ class TransactionManager:
         return frozenset(self.written)
 
     def ended(self, named: frozenset[Partition] | None) -> None:
-        """Record that the coordinator has ended the transaction, and that EndTxn named these partitions."""
+        """Record that the coordinator has ended the transaction.
+
+        `named`: the partitions that EndTxn listed (the transaction extension). Together with those registered
+        beforehand, they are now the session. None: EndTxn had no list of partitions, and the session stays as it is.
+        """
         if named is not None:
             self.session = named | self.beforehand
 

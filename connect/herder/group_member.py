@@ -102,7 +102,7 @@ class WorkerGroupMember:
         return self._leader.owner_url(owned)
 
     async def start(self, timeout_s: float) -> None:
-        """Connect to the cluster. Raises KafkaTimeoutError. After this, the first rebalance is due."""
+        """Connect to the cluster, and make the first rebalance due. Raises KafkaTimeoutError."""
         client = ConsumerConfig.of(
             {
                 **self._config.client(),

@@ -6,7 +6,7 @@
 | task.py | snapshot, then stream; offsets, and the log position up to which the server may discard its log |
 | server.py | publication, slot, tables and their keys, through SQL |
 | snapshot.py | the rows of all tables at one moment |
-| passes.py | determines which changes the rows of an interrupted snapshot already contain |
+| passes.py | finds the changes in the stream that are already part of the rows of an interrupted snapshot |
 | replication.py | the streaming connection |
 | pgoutput.py | decodes the messages that the server streams |
 | events.py | turns rows and changes into records: keys, Debezium's envelope or the row alone |
