@@ -160,7 +160,9 @@ def _text(path: Path, content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise StoreError(f"{path} is not PEM, which is text. Set the type of the store to PKCS12 or JKS") from None
+        raise StoreError(
+            f"{path} is a binary file, so it is not PEM. Set the type of the store to PKCS12 or JKS"
+        ) from None
 
 
 # ---- PKCS #12 and JKS

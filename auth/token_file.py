@@ -50,8 +50,8 @@ def _parse_tokens(text: str, path: str) -> Sequence[bytes]:
             continue
         if len(token) < MIN_CHARACTERS or not _TOKEN.fullmatch(token):
             raise ValueError(
-                f"{path}, line {number}: is not a token of at least {MIN_CHARACTERS} letters, digits and ._~+/-."
-                " `openssl rand -hex 32` makes one"
+                f"{path}, line {number}: is not a token of at least {MIN_CHARACTERS} characters (letters, digits and"
+                " . _ ~ + / -). `openssl rand -hex 32` makes one"
             )
         digests.append(_digest(token))
     if not digests:

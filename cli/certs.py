@@ -82,7 +82,7 @@ def certs(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], as_
 
 
 def _check_names(clients: Iterable[str]) -> None:
-    """Raise BadParameter for a name that is not a file name, is too long, or is taken by a file of the command."""
+    """Raise BadParameter for a name that is not a file name, is too long, or is the name of another file here."""
     for name in clients:
         if Path(name).name != name or name in ("", "ca", "ca-key", "broker") or len(name) > MAX_COMMON_NAME:
             raise click.BadParameter(

@@ -16,7 +16,7 @@ from .verify import FlightCheck
 
 
 class CleanedCheck(FlightCheck):
-    """The check that a topic or a set of files has every cleaned flight exactly once and unaltered."""
+    """The check that a topic or a set of files has the cleaned row of every flight exactly once and unaltered."""
 
     def __init__(self, name: str, expected: ExpectedDelays) -> None:
         super().__init__(name, expected.cleaned)

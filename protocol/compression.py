@@ -65,9 +65,9 @@ class UnsupportedCompression(KafkaError):
 
 
 def compress(codec: Compression, payload: bytes, level: int | None = None) -> bytes:
-    """Return `payload` in the framing of `codec`. `level` is on the codec's own scale; None means the codec's default.
+    """Return `payload` compressed with `codec`, in the framing that Kafka's clients read.
 
-    Snappy has no levels.
+    `level` is on the codec's own scale; None means the codec's default. Snappy has no levels.
     """
     if codec is Compression.NONE:
         return payload

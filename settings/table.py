@@ -155,7 +155,7 @@ class Setting:
             raise ConfigError(self.name, f"has more than {most} items. {remedy}")
 
     def problem(self, parsed: Any) -> str | None:
-        """Return what is wrong with a typed value, or None if the value is valid."""
+        """Return what is wrong with a parsed value, or None if the value is valid."""
         if parsed is None:
             return None
         if self.type in _RANGES:

@@ -452,7 +452,7 @@ class LogFlusher:
             journal.write(round).add_done_callback(partial(self._round_written, round))
 
     def _round_written(self, round: list[tuple[Flushable, FlushTask]], run: asyncio.Future[None]) -> None:
-        """End the flushes of a round. If the journal has failed, sync the files of the logs themselves."""
+        """End the flushes of a round. If the journal has failed, sync the logs' own files instead."""
         if run.exception() is None:
             for log, task in round:
                 self._flushed(log, task, None)

@@ -222,9 +222,9 @@ class Journal:
         return extent.size + ENTRY_SIZE + len(extent.name)
 
     def write(self, round: Sequence[tuple[Any, FlushTask]]) -> asyncio.Future[None]:
-        """Write the bytes of these flushes and the waiting voids as one batch, and sync the batch.
+        """Write the bytes of these flushes, and as many waiting voids as fit, as one batch, and sync the batch.
 
-        The future fails with OSError; the caller then syncs the files of the logs themselves.
+        If this fails, the future has an OSError. The caller then syncs the logs' own files instead.
         """
         live = self._current
         assert live is not None

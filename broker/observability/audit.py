@@ -142,7 +142,10 @@ class AuditLog:
         write(event, **fields)
 
     def _take(self, key: tuple[str, str, str]) -> int | None:
-        """Take a line from a budget; return how many lines were suppressed before, or None to suppress this line."""
+        """Take a line from the budget of `key`.
+
+        Return how many suppressed lines this line must report, or None to suppress this line, too.
+        """
         now = time.monotonic()
         budget = self._budgets.pop(key, None) or _ClientBudget(self._rate, now)
         self._budgets[key] = budget  # moved to the end, because it was used last

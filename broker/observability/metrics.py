@@ -104,8 +104,8 @@ METRICS: Final = (
         PARKED_IN_GROUPS,
         Kind.GAUGE,
         (),
-        "Group-aware InitProducerId requests, and operators' requests to drop claims, that currently wait for other"
-        " requests of their group, or for its producers to be fenced.",
+        "Requests that currently wait: group-aware InitProducerId and operators' requests to drop claims, for an"
+        " earlier request of the same group; InitProducerId also for other producers to be fenced.",
     ),
     Metric(
         OLDEST_FLUSH,

@@ -40,7 +40,10 @@ class Holding(NamedTuple):
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"not a member of a producer pool: {data[:100]!r}") from error
         if not 1 <= size <= MAX_SIZE or len(suffixes) > MAX_SIZE:
-            raise ValueError(f"a pool member reports size {size} and {len(suffixes)} suffixes; the limit is {MAX_SIZE}")
+            raise ValueError(
+                f"a pool member reports size {size} and {len(suffixes)} suffixes: the size must be 1 to {MAX_SIZE}, and"
+                f" there can be at most {MAX_SIZE} suffixes"
+            )
         return cls(size, suffixes, int(generation))
 
 

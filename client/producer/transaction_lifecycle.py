@@ -218,7 +218,7 @@ class Transactions:
             raise
         except asyncio.CancelledError:
             manager.offsets_in_doubt()
-            manager.fail_abortable(ErrorCode.REQUEST_TIMED_OUT, "sending offsets was cancelled; they may be written")
+            manager.fail_abortable(ErrorCode.REQUEST_TIMED_OUT, "sending offsets was cancelled; they may have arrived")
             raise
         finally:
             self._sending_offsets.discard(under_way)

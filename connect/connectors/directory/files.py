@@ -660,8 +660,8 @@ def _by_id(file: File, opened: LineFile, free: list[Entry]) -> Entry | None:
 def _newest(entries: list[Entry], file: File, opened: LineFile) -> Entry | None:
     """Return the newest of the entries whose lines the file contains, or None.
 
-    If an entry has the name of the file, only the last line that was read is compared. If the names differ, all lines
-    that were read are compared by their CRC, unless the entry's offset has no such CRC.
+    If an entry has the name of the file, or if its offset has no `content_crc`, only the last line that was read is
+    compared. Otherwise everything that was read is compared by this CRC.
     """
     for entry in reversed(entries):
         if entry.compressed != file.compressed:  # a new file with the inode of a deleted one

@@ -57,8 +57,9 @@ def placeholder_of(schema: Schema, text: str) -> Any:
     if schema.type is SchemaType.BYTES and schema.name is None:
         return text.encode()
     raise DataError(
-        "the server does not send a large number that an update did not change: set decimal.handling.mode=string, which"
-        " has a placeholder for it, or give the table REPLICA IDENTITY FULL before further updates"
+        "the server does not send a number with thousands of digits that an update did not change: set"
+        " decimal.handling.mode=string, which has a placeholder for it. For later updates, REPLICA IDENTITY FULL of the"
+        " table also helps"
     )
 
 
