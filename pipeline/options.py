@@ -52,10 +52,10 @@ _PRIVATE: Final = frozenset({QUERY, BATCH, PLAN, RUN, DONE, WRITE})
 _NOT_OFFERED: Final = {
     "minoffsetspertrigger": "use maxOffsetsPerTrigger, and a trigger interval to gather more",
     "maxtriggerdelay": "use a trigger interval",
-    "groupidprefix": "this source joins no group",
-    "kafka.group.id": "this source joins no group and commits no offsets: Spark's checkpoint stores them",
+    "groupidprefix": "the pipeline joins no group",
+    "kafka.group.id": "the pipeline joins no group and commits no offsets: Spark's checkpoint stores them",
     "kafka.auto.offset.reset": "use startingOffsets and failOnDataLoss",
-    "kafka.enable.auto.commit": "this source commits no offsets: Spark's checkpoint stores them",
+    "kafka.enable.auto.commit": "the pipeline commits no offsets: Spark's checkpoint stores them",
     "kafka.transactional.id": "use transactionalId",
     "kafka.enable.idempotence": "the sink is always idempotent and transactional",
     "kafka.acks": "the sink always waits for all in-sync replicas",
@@ -65,7 +65,7 @@ _NOT_OFFERED: Final = {
     "kafka.value.deserializer": "values are bytes: cast the column value in the query",
     "kafka.partitioner.class": "give each row its partition, in the column partition",
     "kafka.partitioner.ignore.keys": "give each row its partition, in the column partition",
-    "kafka.interceptor.classes": "this source loads no Java classes",
+    "kafka.interceptor.classes": "the pipeline loads no Java classes",
 }
 _IGNORED: Final = frozenset(
     {"kafkaconsumer.polltimeoutms", "fetchoffset.numretries", "fetchoffset.retryintervalms", "writer"}
