@@ -29,8 +29,10 @@ EXAMPLES = settings(
 
 
 @pytest.mark.parametrize(("cls", "version"), CASES, ids=case_name)
-def test_construct_and_the_compiled_code_agree(cls: type[Message], version: int) -> None:
+def test_construct_the_compiled_code_and_kio_agree(cls: type[Message], version: int) -> None:
     format = cached_format(cls, version)
+    theirs = kio_class(cls, version)
+    read = None if theirs is None else entity_reader(theirs)
 
     @EXAMPLES
     @given(instances(cls, version))
@@ -42,34 +44,20 @@ def test_construct_and_the_compiled_code_agree(cls: type[Message], version: int)
         for buffer in (raw, bytearray(raw), memoryview(raw)):
             assert codec.decode(cls, buffer, version) == message
         assert codec.decode_from(cls, b"\xff" + raw + b"\xff", version, 1) == (message, 1 + len(raw))
-
-    check()
-
-
-KIO_CASES = [(cls, version) for cls, version in CASES if kio_class(cls, version) is not None]
-
-
-@pytest.mark.parametrize(("cls", "version"), KIO_CASES, ids=case_name)
-def test_kio_agrees(cls: type[Message], version: int) -> None:
-    theirs = kio_class(cls, version)
-    assert theirs is not None
-    read = entity_reader(theirs)
-
-    @EXAMPLES
-    @given(instances(cls, version, unknown_tags=False))
-    def check(message: Any) -> None:
-        without_extension(message)
-        entity = to_kio(message, version, theirs)
-        raw = codec.encode(message, version)
-        assert raw == kio_bytes(entity)
-        assert read(raw, 0) == (entity, len(raw))
-        assert codec.decode(cls, raw, version) == message
+        if theirs is not None and read is not None:
+            without_extension(message)
+            entity = to_kio(message, version, theirs)
+            raw = codec.encode(message, version)
+            assert raw == kio_bytes(entity)
+            assert read(raw, 0) == (entity, len(raw))
+            assert codec.decode(cls, raw, version) == message
 
     check()
 
 
 def without_extension(message: Struct) -> None:
-    """Give the fields that kio does not know their defaults."""
+    """Remove what kio does not know: unknown tags, and values of the extension's fields."""
+    message.unknown_tags = ()  # type: ignore[misc]
     for spec in message.fields:
         value = getattr(message, spec.name)
         if is_extension(spec):

@@ -63,8 +63,8 @@ def _primitive(wire_type: WireType) -> st.SearchStrategy[Any]:
     }[wire_type]
 
 
-def _field(spec: FieldSpec, version: int, flexible: bool, tags: bool) -> st.SearchStrategy[Any]:
-    one = _primitive(spec.wire_type) if spec.struct is None else _struct(spec.struct, version, flexible, tags)
+def _field(spec: FieldSpec, version: int, flexible: bool) -> st.SearchStrategy[Any]:
+    one = _primitive(spec.wire_type) if spec.struct is None else _struct(spec.struct, version, flexible)
     value = st.lists(one, max_size=2) if spec.is_array else one
     if version in spec.nullable:
         value = st.none() | value
@@ -83,19 +83,19 @@ def _unknown_tags(cls: type[Struct]) -> st.SearchStrategy[Any]:
     return st.just(()) | tags.map(lambda tags: tuple(sorted(tags.items())))
 
 
-_STRATEGIES: dict[tuple[type[Message], int, bool], st.SearchStrategy[Any]] = {}
+_STRATEGIES: dict[tuple[type[Message], int], st.SearchStrategy[Any]] = {}
 
 
-def _struct(cls: type[Struct], version: int, flexible: bool, tags: bool) -> st.SearchStrategy[Any]:
-    fields = {spec.name: _field(spec, version, flexible, tags) for spec in cls.fields if version in spec.versions}
-    if flexible and tags:
+def _struct(cls: type[Struct], version: int, flexible: bool) -> st.SearchStrategy[Any]:
+    fields = {spec.name: _field(spec, version, flexible) for spec in cls.fields if version in spec.versions}
+    if flexible:
         fields["unknown_tags"] = _unknown_tags(cls)
     return st.builds(cls, **fields)
 
 
-def instances(cls: type[Message], version: int, *, unknown_tags: bool = True) -> st.SearchStrategy[Any]:
+def instances(cls: type[Message], version: int) -> st.SearchStrategy[Any]:
     """Return a strategy for messages that fill every field of `version`, and no other."""
-    key = (cls, version, unknown_tags)
+    key = cls, version
     if key not in _STRATEGIES:
-        _STRATEGIES[key] = _struct(cls, version, version in cls.spec.flexible, unknown_tags)
+        _STRATEGIES[key] = _struct(cls, version, version in cls.spec.flexible)
     return _STRATEGIES[key]
