@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from .spark_home import light_home
 
 _SPARK_S_OWN: Final = re.compile(r"local|spark://")
+_OTHER_PYTHON: Final = frozenset({"spark.pyspark.python", "spark.pyspark.driver.python"})
 _LOOPBACK: Final = re.compile(r"local|spark://(localhost|127\.[\d.]+)(:\d+)?$")
 
 LEAST_SHUFFLE: Final = 4
@@ -34,14 +35,19 @@ def build(master: str, app_name: str, settings: Mapping[str, str]) -> SparkSessi
     defaults = DEFAULTS | shuffle_defaults(master)
     for name, value in {**defaults, **settings}.items():
         builder = builder.config(name, value)
-    with _home(master):
+    with _home(master, settings):
         return builder.getOrCreate()
 
 
 @contextlib.contextmanager
-def _home(master: str) -> Iterator[None]:
-    """Set SPARK_HOME to a light home while Spark starts. Other cluster managers than Spark's need the archive in it."""
-    home = light_home() if _SPARK_S_OWN.match(master) else None
+def _home(master: str, settings: Mapping[str, str]) -> Iterator[None]:
+    """Set SPARK_HOME to a light home while Spark starts.
+
+    Leave SPARK_HOME as it is for YARN and Kubernetes, which need the archive in it, and for another Python in Spark's
+    settings, which may have no pyspark.
+    """
+    is_usable = _SPARK_S_OWN.match(master) and _OTHER_PYTHON.isdisjoint(settings)
+    home = light_home() if is_usable else None
     if home is not None:
         os.environ["SPARK_HOME"] = home
     try:

@@ -27,13 +27,14 @@ def light_home() -> str | None:
     """Return a light home for the installed pyspark, or None to leave the choice to Spark.
 
     It is created in the user's cache directory ($XDG_CACHE_HOME, or ~/.cache). The result is None if the user has set
-    SPARK_HOME, or PYSPARK_PYTHON to another Python, which may have no pyspark. It is also None if pyspark is not in a
-    site-packages directory of this Python, or if the directory cannot be created.
+    SPARK_HOME, or has set PYSPARK_PYTHON or PYSPARK_DRIVER_PYTHON to another Python, which may have no pyspark. It is
+    also None if pyspark is not in a site-packages directory of this Python, or if the directory cannot be created.
     """
     import pyspark
 
     installed = Path(pyspark.__file__).parent
-    if "SPARK_HOME" in os.environ or os.environ.get("PYSPARK_PYTHON", sys.executable) != sys.executable:
+    pythons = {os.environ.get(name, sys.executable) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
+    if "SPARK_HOME" in os.environ or pythons != {sys.executable}:
         return None
     if str(installed.parent) not in _site_packages():
         return None

@@ -19,7 +19,7 @@ INSTALLED = Path(pyspark.__file__).parent
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("SPARK_HOME", "PYSPARK_PYTHON"):
+    for name in ("SPARK_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache"
@@ -44,7 +44,12 @@ def test_it_is_made_once_and_completed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("SPARK_HOME", "/opt/spark"), ("PYSPARK_PYTHON", "/opt/python/bin/python")]
+    ("name", "value"),
+    [
+        ("SPARK_HOME", "/opt/spark"),
+        ("PYSPARK_PYTHON", "/opt/python/bin/python"),
+        ("PYSPARK_DRIVER_PYTHON", "/opt/python/bin/python"),
+    ],
 )
 def test_what_the_user_has_chosen_stays(name: str, value: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, value)
@@ -77,12 +82,18 @@ def test_without_a_place_for_it_spark_starts_as_usual(cache: Path) -> None:
 @pytest.mark.parametrize("master", ["local[2]", "spark://127.0.0.1:7077"])
 def test_it_is_set_only_while_spark_starts(master: str) -> None:
     home = light_home()
-    with _home(master):
+    with _home(master, {"spark.driver.memory": "1g"}):
         assert os.environ["SPARK_HOME"] == home
     assert "SPARK_HOME" not in os.environ
 
 
 @pytest.mark.parametrize("master", ["yarn", "k8s://https://host:443"])
 def test_other_cluster_managers_find_the_archive(master: str) -> None:
-    with _home(master):
+    with _home(master, {}):
+        assert "SPARK_HOME" not in os.environ
+
+
+@pytest.mark.parametrize("name", ["spark.pyspark.python", "spark.pyspark.driver.python"])
+def test_another_python_that_spark_s_settings_name_finds_the_archive(name: str) -> None:
+    with _home("local[2]", {name: "/opt/python/bin/python"}):
         assert "SPARK_HOME" not in os.environ
