@@ -285,10 +285,23 @@ class LogMachine(RuleBasedStateMachine):
             return
         batch = recent[which]
         end = self.log.log_end_offset
+        if batch.transactional and self.has_ended(batch):  # its sequences may be used again, for other records
+            with pytest.raises(KafkaError) as caught:
+                self.log.append(bytearray(batch.data))
+            assert caught.value.code is ErrorCode.TRANSACTION_ABORTABLE
+            assert self.log.log_end_offset == end
+            return
         result = self.log.append(bytearray(batch.data))
         assert result.duplicate
         assert (result.base_offset, result.last_offset) == (batch.base, batch.end - 1)
         assert self.log.log_end_offset == end
+
+    def has_ended(self, batch: Appended) -> bool:
+        """Whether a marker of the batch's producer follows the batch."""
+        return any(
+            later.commit is not None and later.producer_id == batch.producer_id and later.base > batch.base
+            for later in self.batches
+        )
 
     @rule(producer_id=st.integers(1, 3), skip=st.integers(1, 3))
     def skip_a_sequence(self, producer_id: int, skip: int) -> None:
