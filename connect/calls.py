@@ -11,6 +11,7 @@ import inspect
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 _Job = tuple[Callable[..., Any], tuple[Any, ...], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
@@ -54,10 +55,8 @@ class Calls:
                 result, error = method(*arguments), None
             except BaseException as raised:
                 result, error = None, raised
-            try:
+            with suppress(RuntimeError):  # raised if the loop is closed: no caller waits any more
                 loop.call_soon_threadsafe(_settle, done, result, error)
-            except RuntimeError:
-                return  # the loop is closed: no caller waits any more
 
 
 def _settle(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

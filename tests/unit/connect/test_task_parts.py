@@ -115,6 +115,20 @@ async def test_plain_methods_run_in_one_thread_of_their_own() -> None:
     assert last[1:] == [threading.current_thread()]
 
 
+def test_a_call_that_outlasts_its_event_loop_does_not_keep_the_last_function_from_running() -> None:
+    calls, release, last = Calls("calls"), threading.Event(), threading.Event()
+
+    async def close_while_a_call_is_under_way() -> None:
+        calling = asyncio.create_task(calls.call(release.wait))
+        await asyncio.sleep(0)
+        calls.close(last.set)
+        calling.cancel()
+
+    asyncio.run(close_while_a_call_is_under_way())
+    release.set()
+    assert last.wait(10)
+
+
 def test_an_offset_that_its_task_changes_later_is_committed_as_it_was() -> None:
     pending, offset = PendingOffsets("c"), {"position": 1}
     pending.add({"file": "a"}, offset)
