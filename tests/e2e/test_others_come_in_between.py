@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import GeneratorType
 from typing import Any
 
+import oncelog.auth.scram  # noqa: F401 - imported by its first use, in a turn of its own length
 import pytest
 from oncelog.broker.coordinator.claims.assignments import Assignment, GroupAssignments
 from oncelog.broker.coordinator.transaction.metadata import new_metadata
@@ -18,6 +19,7 @@ from oncelog.broker.handlers.produce import PARTITIONS_AT_ONCE
 from oncelog.broker.node import BrokerNode
 from oncelog.broker.observability.metrics import KNOWN_IDS
 from oncelog.broker.partitions.markers import Marker
+from oncelog.broker.scheduling import steps
 from oncelog.broker.scheduling.steps import Steps
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.add_partitions_to_txn import (
@@ -178,7 +180,8 @@ LARGE: dict[str, tuple[Callable[[], Request[Any]], int]] = {
 
 
 @pytest.fixture
-async def broker() -> AsyncIterator[BrokerNode]:
+async def broker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[BrokerNode]:
+    monkeypatch.setattr(steps, "SLICE", steps.SLICE // 3)
     async with BrokerNode(durability="os", logging_level="error", transaction_max_partitions=ROWS) as running:
         assert running.dispatcher.apis(), "all handlers are imported: no turn of a test does that"
         async with RawConnection(running.address) as wire:
@@ -282,10 +285,10 @@ async def test_others_come_in_between_the_rows_of_a_request(broker: BrokerNode, 
     assert between >= TURNS
 
 
-ROWS = 40_000
+ROWS = 30_000
 GROUP = 32
-LINES_AT_ONCE = 36_000
-"""A turn of the event loop executes fewer lines of Python than a large request has rows."""
+LINES_AT_ONCE = 28_000
+"""With shorter slices, a turn of the event loop executes fewer lines of Python than a large request has rows."""
 
 
 def topic_names() -> list[str]:
@@ -572,7 +575,7 @@ async def test_no_turn_goes_through_all_partitions_of_deleted_topics(broker: Bro
 
 
 async def test_no_turn_goes_through_all_claims_of_a_group(broker: BrokerNode) -> None:
-    claimed = frozenset(("wide", index) for index in range(10_000))
+    claimed = frozenset(("wide", index) for index in range(ROWS // 4))
     for number in range(4):
         more = frozenset((f"wide-{number}", index) for _, index in claimed)
         broker.group_initialiser._claims.claim("g", f"id-{number}", 1, more)
@@ -630,10 +633,10 @@ LINES_OF_A_RECORD = 4 * ROWS
 
 
 async def test_no_turn_goes_through_all_partitions_of_a_transaction(broker: BrokerNode) -> None:
-    topics = {f"wide-{number}": list(range(10_000)) for number in range(4)}
+    topics = {f"wide-{number}": list(range(ROWS // 4)) for number in range(4)}
     async with RawConnection(broker.address) as wire:
         for name in topics:
-            made = await wire.call(CreateTopicsRequest([CreatableTopic(name, 10_000, 1)], 10_000), 7)
+            made = await wire.call(CreateTopicsRequest([CreatableTopic(name, ROWS // 4, 1)], 10_000), 7)
             assert made.topics[0].error_code == 0
         initialised = await wire.call(InitProducerIdRequest("id", 60_000), 3)
     producer = initialised.producer_id, initialised.producer_epoch

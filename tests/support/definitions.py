@@ -38,6 +38,15 @@ def case_name(value: object) -> str:
     return value.__name__ if isinstance(value, type) else f"v{value}"
 
 
+LARGE_NUMBERS = [
+    b"\xff\xff\xff\xff\x0f",
+    b"\x7f\xff\xff\xff",
+    b"\xff\xff\xff\xff\x07",
+    b"\x80\x80\x80\x80\x80\x80",
+    b"\x7f\xff",
+]
+"""Bytes that are large counts or lengths in some encoding."""
+
 _INTEGERS = {
     WireType.INT8: (-(2**7), 2**7 - 1),
     WireType.INT16: (-(2**15), 2**15 - 1),
