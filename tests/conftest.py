@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import itertools
 import os
 import signal
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,10 +59,26 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGHUP, lambda *_: None)
 
 
-def pytest_collection() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
     # CPython 3.11 raises SystemError ("AST constructor recursion depth mismatch", gh-106905) when a garbage collection
     # in the middle of building a syntax tree builds another one; pytest builds one for every test module it loads.
     gc.disable()
+    with _turn_to_collect():
+        return (yield)
+
+
+@contextmanager
+def _turn_to_collect() -> Iterator[None]:
+    """Let two workers of xdist collect at a time: they compile the tests, and the next two find the bytecode."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if not worker:
+        yield
+        return
+    locked = (Path(__file__), Path(__file__).parents[1] / "pyproject.toml")[int(worker.removeprefix("gw")) % 2]
+    with locked.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed
+        yield
 
 
 def pytest_collection_finish() -> None:
