@@ -135,8 +135,8 @@ class MetadataStore:
         self.on_topic_deleted: list[Callable[[Topic], Awaitable[None] | None]] = []
         """Callbacks that drop a deleted topic's data. A callback may return an awaitable for the rest of its work."""
         self._drops: dict[bytes, asyncio.Task[None]] = {}
-        # By topic id, the task that applies the newest change of the topic to its many partitions. For a change of the
-        # broker's settings, the key is _BROKER.
+        # By topic id, the task that applies the newest change of the topic to its many partitions, and then waits for
+        # the task of the change before. For a change of the broker's settings, the key is _BROKER.
         self._applying: dict[bytes, asyncio.Future[None]] = {}
         self._changes: set[asyncio.Future[None]] = set()  # the changes that are being flushed to disk
         self._log_manager = log_manager
@@ -447,6 +447,8 @@ class MetadataStore:
             else:
                 rest += [] if part is None else [part]
         if rest:
+            earlier = self._applying.get(key)
+            rest += [] if earlier is None else [earlier]
             self._applying[key] = asyncio.ensure_future(self._apply_rest(key, rest, topic))
 
     async def _apply_rest(self, key: bytes, rest: list[Awaitable[None]], topic: str | None) -> None:

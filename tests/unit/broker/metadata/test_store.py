@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -57,9 +57,7 @@ async def test_a_change_goes_through_when_nobody_waits_for_it_any_more(house: Ho
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(60):
-        while house.store.topic("t") is None:
-            await asyncio.sleep(0.001)
+    await _until(lambda: house.store.topic("t") is not None)
 
 
 async def test_changes_on_their_way_build_on_each_other(house: House) -> None:
@@ -71,6 +69,39 @@ async def test_changes_on_their_way_build_on_each_other(house: House) -> None:
     await asyncio.gather(first, second, third)
     assert (topic.partitions, topic.configs) == (3, {"a": "1", "b": "2", "c": "3"})
     assert house.store.newest(topic) is topic
+
+
+async def test_a_change_is_in_effect_only_when_it_has_been_applied_even_if_a_later_one_has_been(house: House) -> None:
+    store = house.store
+    topic = await store.create_topic("t", 1, {})
+    gates = [asyncio.Event(), asyncio.Event()]
+    begun: list[asyncio.Event] = []
+
+    async def apply(gate: asyncio.Event) -> None:
+        begun.append(gate)
+        await gate.wait()
+
+    store.on_topic_changed.append(lambda _: apply(gates[int(topic.configs["change"])]))
+    first = store.change_topic(topic, configs={"change": "0"})
+    await _until(lambda: begun == gates[:1])
+    second = store.change_topic(topic, configs={"change": "1"})
+    await _until(lambda: begun == gates)
+    gates[1].set()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not store.is_settled
+    assert not second.done(), "the first change may still overwrite it"
+    gates[0].set()
+    async with asyncio.timeout(60):
+        await store.settled()
+        await asyncio.gather(first, second)
+    assert store.is_settled
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.001)
 
 
 async def test_two_deletions_of_one_topic_are_one(house: House) -> None:
