@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 from ...errors import ConnectError
@@ -18,6 +18,9 @@ from .requests import Answer
 from .settings import CURSOR, LINK, NONE, OFFSET, PAGE
 
 log = logging.getLogger(__name__)
+
+_CURSORS: Final = (str, int, float, type(None))
+"""The types of a cursor in an offset."""
 
 
 class Progress(NamedTuple):
@@ -62,7 +65,7 @@ class Pages:
         self._settings = settings
         self._template: str = settings["url"]
         self._count = 0 if offset is None else _whole(offset["records"])
-        self._place = self._first() if offset is None else {name: offset[name] for name in self._first()}
+        self._place = self._first() if offset is None else self._at(offset)
 
     def url(self) -> str:
         """Return the URL of the page."""
@@ -95,6 +98,10 @@ class Pages:
     def _first(self) -> dict[str, Any]:
         return {}
 
+    def _at(self, offset: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the offset's place. Raises KeyError or TypeError if the offset does not belong to this pagination."""
+        return {}
+
     def _next(self, answer: Answer, records: list[Any]) -> dict[str, Any] | None:
         return None
 
@@ -108,6 +115,9 @@ class LinkedPages(Pages):
 
     def _first(self) -> dict[str, Any]:
         return {"url": None}
+
+    def _at(self, offset: Mapping[str, Any]) -> dict[str, Any]:
+        return {"url": _either(offset["url"], str, type(None))}
 
     def _next(self, answer: Answer, records: list[Any]) -> dict[str, Any] | None:
         if answer.next_link is None:
@@ -131,6 +141,9 @@ class CursorPages(Pages):
     def _first(self) -> dict[str, Any]:
         return {"cursor": self._settings["cursor.initial"]}
 
+    def _at(self, offset: Mapping[str, Any]) -> dict[str, Any]:
+        return {"cursor": _either(offset["cursor"], *_CURSORS)}
+
     def _next(self, answer: Answer, records: list[Any]) -> dict[str, Any] | None:
         cursor = pointers.resolve(pointers.parse(self._settings["cursor.pointer"]), answer.document)
         return None if cursor in (pointers.MISSING, None, "", False) else {"cursor": _cursor(answer.url, cursor)}
@@ -146,9 +159,12 @@ class NumberedPages(Pages):
     def _first(self) -> dict[str, Any]:
         return {"page": self._settings["page.first"]}
 
+    def _at(self, offset: Mapping[str, Any]) -> dict[str, Any]:
+        return {"page": _whole(offset["page"])}
+
     def _next(self, answer: Answer, records: list[Any]) -> dict[str, Any] | None:
         full = len(records) >= self._settings["page.size"]
-        return {"page": _whole(self._place["page"]) + 1} if full else None
+        return {"page": self._place["page"] + 1} if full else None
 
 
 class CountedRecords:
@@ -186,7 +202,7 @@ class RecordCursor:
         self._page_size: int = settings["page.size"]
         self._largest = 0
         self._warned = False
-        self._cursor = settings["cursor.initial"] if offset is None else offset["cursor"]
+        self._cursor = settings["cursor.initial"] if offset is None else _either(offset["cursor"], *_CURSORS)
         self._equal = 0 if offset is None else _whole(offset.get("equal", 1))
 
     def url(self) -> str:
@@ -259,6 +275,15 @@ def _cursor(url: str, value: Any) -> str | int | float:
 
 
 def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
+    """Return a whole number that is not negative. Raises TypeError."""
+    number: int = _either(value, int)
+    if number < 0:
+        raise TypeError(value)
+    return number
+
+
+def _either(value: Any, *types: type) -> Any:
+    """Return the value if it has one of the types; in JSON, true and false are no numbers. Raises TypeError."""
+    if isinstance(value, bool) or not isinstance(value, types):
         raise TypeError(value)
     return value

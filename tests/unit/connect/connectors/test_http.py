@@ -344,6 +344,28 @@ async def test_offsets_of_another_pagination_are_refused(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
+    ("pagination", "sound", "unsound"),
+    [
+        ("none", {"records": 3}, [{"records": -1}, {"records": "3"}, {"records": True}, {}]),
+        ("page", {"page": 2, "records": 3}, [{"page": "2", "records": 3}, {"page": -1, "records": 3}, {"records": 3}]),
+        ("link", {"url": None, "records": 3}, [{"url": 5, "records": 3}, {"url": False, "records": 3}]),
+        ("cursor", {"cursor": 1.5, "records": 3}, [{"cursor": ["a"], "records": 3}, {"cursor": True, "records": 3}]),
+        ("record", {"cursor": "a", "equal": 1}, [{"cursor": {}}, {"cursor": "a", "equal": -1}]),
+        ("offset", {"offset": 3}, [{"offset": -3}, {"offset": 3.0}, {"offset": None}]),
+    ],
+)
+async def test_values_that_an_offset_cannot_have_are_refused(
+    api: Api, pagination: str, sound: dict[str, Any], unsound: list[dict[str, Any]]
+) -> None:
+    config = source(api, pagination).config
+    partition = {"url": config["url"]}
+    assert await HttpSourceConnector().alter_offsets(config, [(partition, sound)])
+    for offset in unsound:
+        with pytest.raises(ConnectError, match=f"does not belong to pagination {pagination}"):
+            await HttpSourceConnector().alter_offsets(config, [(partition, offset)])
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"pagination": "page", "page.size": "3"}, "must contain {page} with pagination page"),
