@@ -320,13 +320,15 @@ class Cleaner:
         They are read through a separate descriptor, because the log may close its own.
         """
         source = segment.reopened()
+        offset = segment.base_offset
         try:
             for _, header, batch in source.batches(verify=False):
                 if self._stopping.is_set():
                     raise CleaningStopped
+                offset = header.next_offset
                 yield header, batch
         except BrokenBatch as error:
-            raise CorruptLog(source.path(), error.position, segment.base_offset, error.reason) from None
+            raise CorruptLog(source.path(), error.position, offset, error.reason) from None
         finally:
             source.release()
 

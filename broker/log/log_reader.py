@@ -241,15 +241,21 @@ class LogReader:
         segment: LogSegment | None = self._segments.floor(offset)
         while segment is not None:
             version = self._version
+            begin, window = max(offset, segment.base_offset), b""
             try:
-                for window in segment.windows(segment.position_of(max(offset, segment.base_offset))):
+                for window in segment.windows(segment.position_of(begin)):
                     yield window
                     if self._version != version:
-                        _, offset = whole_batches(window, 0, len(window), _ANY_OFFSET)
+                        offset = _end_of(window, begin)
                         break
             except BrokenBatch as error:
-                raise CorruptLog(segment.path(), error.position, segment.base_offset, error.reason) from None
+                raise CorruptLog(segment.path(), error.position, _end_of(window, begin), error.reason) from None
             segment = self._segments.after(segment) if self._version == version else self._segments.floor(offset)
+
+
+def _end_of(window: bytes, offset: int) -> int:
+    """Return the offset after the batches of a window, or `offset` if it has none."""
+    return whole_batches(window, 0, len(window), _ANY_OFFSET)[1] if window else offset
 
 
 def _beyond_segment(position: int, offset: int, segment_end: int) -> BrokenBatch:

@@ -21,8 +21,10 @@ def replay(sources: Sequence[LogSegment], producers: ProducerStateManager, start
     """
     first = max(bisect_left(sources, start + 1, key=attrgetter("base_offset")) - 1, 0)
     for source in sources[first:]:
+        offset = source.base_offset
         try:
             for _, header, batch in source.batches():
+                offset = header.next_offset
                 if header.last_offset < start or header.producer_id < 0:
                     continue
                 records = decode_batch(batch, 0, header) if header.is_control else ()
@@ -31,6 +33,6 @@ def replay(sources: Sequence[LogSegment], producers: ProducerStateManager, start
                 if aborted is not None:
                     yield aborted
         except BrokenBatch as error:
-            raise CorruptLog(source.path(), error.position, max(start, source.base_offset), error.reason) from None
+            raise CorruptLog(source.path(), error.position, offset, error.reason) from None
         finally:
             source.release()

@@ -480,7 +480,7 @@ def test_windows_end_at_damage_with_an_error(fs: FaultyFileSystem, where: str, w
     with pytest.raises(KafkaError) as caught:
         read.extend(log.windows())
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert f"byte {position}" in caught.value.message
+    assert f"byte {position} (from offset {which} on)" in caught.value.message
 
 
 # --- batches with a wrong offset -------------------------------------------------------------------------------------

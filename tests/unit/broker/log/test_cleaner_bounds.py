@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oncelog.broker.log import AppendOrigin, PartitionLog
+from oncelog.broker.log import AppendOrigin, CorruptLog, PartitionLog
 from oncelog.broker.log import cleaner as cleaner_module
 from oncelog.broker.log.cleaner import Cleaner, CleaningStopped
 from oncelog.broker.log.disk_space import DiskSpace
+from oncelog.broker.log.producer_state_manager import ProducerStateManager
+from oncelog.broker.log.replay import replay
 from oncelog.protocol.batch_header import BatchHeader, read_batch_header
 from oncelog.protocol.compression import Compression, expand
 from oncelog.protocol.control_records import control_batch
@@ -270,6 +272,26 @@ def test_a_limited_number_of_segments_is_replaced_at_once(monkeypatch: pytest.Mo
     assert cleaner.clean(log, 0, NOW) == 10
     assert replaced == [4, 4, 2]
     assert len(pairs(log)) == 10
+
+
+@pytest.mark.parametrize("number", [0, 1, 7])
+def test_damage_that_compaction_finds_is_reported_with_its_own_offset(number: int) -> None:
+    fs = FaultyFileSystem()
+    log = compacted_log(fs)
+    for value in range(10):
+        log.append(keyed("one", f"{value}"))
+    log.flush()
+    first = log.segments.active
+    position = first.position_of(number)
+    log.roll()
+    log.flush()
+    fs._get(first.path()).data[position + 16] ^= 0x80  # the magic byte
+    with pytest.raises(CorruptLog) as compaction:
+        Cleaner(fs).clean(log, 0, NOW)
+    with pytest.raises(CorruptLog) as rebuild:
+        list(replay([first.reopened()], ProducerStateManager(fs, f"{DATA}/t-0", "t-0"), 0))
+    for found in (compaction.value, rebuild.value):
+        assert (found.position, found.offset) == (position, number)
 
 
 @pytest.mark.parametrize("passed", [1, 2, 5])
