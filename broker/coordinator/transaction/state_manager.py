@@ -175,7 +175,10 @@ class TransactionStateManager:
             )
             new = replace(new, session_partitions=frozenset(), preregistered=frozenset())
             end_offset = self._append(entry, new)
-        flush = self._state_log.pending_flush(entry.partition, end_offset)
+        try:
+            flush = self._state_log.pending_flush(entry.partition, end_offset)
+        except KafkaError as error:
+            raise self._unflushed(entry, new, error) from error
         if flush is None:
             self._become(entry, new)
             return None
@@ -396,13 +399,18 @@ class TransactionStateManager:
             if not done.done():
                 done.set_result(None)
             return
-        self._forget_if_new(entry)
-        self._give_room_back(entry)
+        known = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.NOT_COORDINATOR, str(error))
+        failure = self._unflushed(entry, new, known)
         entry.wake()
         if not done.done():
-            known = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.NOT_COORDINATOR, str(error))
-            done.set_exception(self._coordinator_error(entry, new, known))
+            done.set_exception(failure)
             done.exception()  # mark the exception as retrieved: the caller may be gone, and the failure is logged
+
+    def _unflushed(self, entry: TransactionEntry, new: TransactionMetadata, error: KafkaError) -> KafkaError:
+        """Undo what the append of `new` has changed, because it cannot be flushed; return the error for the caller."""
+        self._forget_if_new(entry)
+        self._give_room_back(entry)
+        return self._coordinator_error(entry, new, error)
 
     def _become(self, entry: TransactionEntry, new: TransactionMetadata) -> None:
         before = entry.metadata

@@ -197,6 +197,25 @@ class TestDurability:
             w.log.refuse = None
             assert (await w.coordinator.init_producer_id("id", 60_000)).producer_epoch == 0
 
+    async def test_log_that_goes_offline_before_the_flush_is_told_as_a_failed_flush(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def offline(partition: int, end_offset: int) -> None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+        async with world() as w:
+            who = await begin(w)
+            monkeypatch.setattr(w.log, "pending_flush", offline)
+            assert await code_of(w.coordinator.end_txn("id", *who, True, TV1)) is ErrorCode.NOT_COORDINATOR
+            assert state_of(w) is S.ONGOING
+            assert await code_of(w.coordinator.init_producer_id("new", 60_000)) is ErrorCode.NOT_COORDINATOR
+            with pytest.raises(KafkaError) as raised:
+                w.coordinator.describe("new")
+            assert raised.value.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+            assert [entry["event"] for entry in w.logs].count("transaction_state_not_written") == 2
+            monkeypatch.undo()
+            await w.coordinator.end_txn("id", *who, True, TV1)
+
     async def _begin(self, w: CoordinatorWorld) -> ProducerIdentity:
         w.log.disk.flush_on_ask = True
         who = await begin(w)
