@@ -40,10 +40,13 @@ class FlightCheck:
         if not self.take(where, row, fingerprint):
             return
         if key is not None:
-            last = self._last_row.get(key, -1)
-            if row <= last or self._partition_of.setdefault(key, partition) != partition:
+            last, home = self._last_row.get(key, -1), self._partition_of.setdefault(key, partition)
+            if partition != home:
                 self.out_of_order += 1
-                self._fault(f"flight {row} of aircraft {key.decode()} is after flight {last}, or in another partition")
+                self._fault(f"flight {row} of aircraft {key!r} is in partition {partition}, its first one in {home}")
+            elif row <= last:
+                self.out_of_order += 1
+                self._fault(f"flight {row} of aircraft {key!r} comes after flight {last}")
             self._last_row[key] = row
 
     def read(self, value: bytes) -> tuple[Any, int]:

@@ -152,14 +152,13 @@ class ListCheck:
 
     @property
     def exact(self) -> bool:
-        ordered = sorted(self._found, key=lambda line: (-line.mean_arr_delay, line.dest))
-        return ordered == self._wanted and not self.unreadable
+        return self.first_fault is None
 
     @property
     def first_fault(self) -> str | None:
-        if self.exact:
-            return None
-        return f"{self.topic} lists {self._found}, but {self._wanted} was computed"
+        if sorted(self._found, key=lambda line: (-line.mean_arr_delay, line.dest)) != self._wanted:
+            return f"{self.topic} lists {self._found}, but {self._wanted} was computed"
+        return f"{self.unreadable} records of {self.topic} cannot be read" if self.unreadable else None
 
 
 def _seconds(text: str) -> str:

@@ -170,6 +170,7 @@ def test_faults_of_the_list() -> None:
     check = list_of(*(("2", line) for line in LINES))
     check.add(b"CAE", b"nonsense")
     assert counts(check) == (0, 0, 1, False)
+    assert check.first_fault == "1 records of l cannot be read"
 
 
 def test_files_count_when_spark_has_committed_them(tmp_path: Path) -> None:

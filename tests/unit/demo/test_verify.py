@@ -61,10 +61,17 @@ def test_foreign_records_are_faults_not_crashes() -> None:
 def test_flights_of_an_aircraft_out_of_order() -> None:
     check = check_of((0, b"A", value(2)), (0, b"A", value(0)), *GOOD[2:])
     assert (check.out_of_order, check.lost, check.doubled, check.exact) == (1, 0, 0, False)
+    assert check.first_fault == "flight 0 of aircraft b'A' comes after flight 2"
 
 
 def test_aircraft_in_two_partitions_has_no_order() -> None:
     check = check_of((0, b"A", value(0)), (1, b"A", value(2)), *GOOD[2:])
+    assert (check.out_of_order, check.exact) == (1, False)
+    assert check.first_fault == "flight 2 of aircraft b'A' is in partition 1, its first one in 0"
+
+
+def test_name_of_an_aircraft_may_be_anything() -> None:
+    check = check_of((0, b"\xff", value(2)), (0, b"\xff", value(0)), *GOOD[2:])
     assert (check.out_of_order, check.exact) == (1, False)
 
 
