@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from ...protocol.errors import ErrorCode
-from ..errors import RetriableError
+from ..errors import ConfigError, RetriableError
 from ..validation import duration_setting
 from .protocols import NotReadyError, T
 
@@ -32,6 +32,9 @@ else:
     D, M = TypeVar("D"), TypeVar("M")
 
 TIMEOUT_S: Final = 10.0
+_ARGUMENTS: Final = {"url": "url", "timeout": "timeout_s"}
+"""The settings of SchemaRegistryClient that are arguments of SchemaRegistry, with the arguments' names."""
+
 _SERVER_ERROR: Final = 500
 _TOO_MANY_REQUESTS: Final = 429
 _MISSING: Final = "a schema registry needs an extra: pip install 'oncelog[schema]'"
@@ -47,9 +50,10 @@ class SchemaRegistry:
     """A client of a schema registry: `with SchemaRegistry("http://127.0.0.1:8081") as registry`. Serdes may share it.
 
     `url` may contain several addresses, separated by commas. `settings` are those of confluent-kafka's
-    SchemaRegistryClient, for example `basic.auth.user.info` or `ssl.ca.location`. `timeout_s` bounds each operation
-    on the socket. A failed request is repeated up to `max.retries` times. Raises ImportError without the extra
-    `oncelog[schema]`.
+    SchemaRegistryClient, for example `basic.auth.user.info` or `ssl.ca.location`, without `url` and `timeout`, which
+    are arguments. `timeout_s` bounds each operation on the socket, in seconds. A failed request is repeated up to
+    `max.retries` times. Raises ConfigError for an invalid `timeout_s` and for settings that are arguments, ValueError
+    for other invalid settings, and ImportError without the extra `oncelog[schema]`.
     """
 
     def __init__(self, url: str, settings: Mapping[str, object] | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
@@ -59,8 +63,12 @@ class SchemaRegistry:
         except ImportError:
             raise ImportError(_MISSING) from None
         timeout_s = duration_setting(timeout_s, "timeout_s")
+        settings = dict(settings or {})
+        for name, argument in _ARGUMENTS.items():
+            if name in settings:
+                raise ConfigError(name, f"is not one of SchemaRegistry's settings; pass the argument {argument}")
         self._url = url
-        self._client = SchemaRegistryClient({"timeout": timeout_s, **(settings or {}), "url": url})
+        self._client = SchemaRegistryClient({**settings, "url": url, "timeout": timeout_s})
         self._refused = SchemaRegistryError
         self._here = threading.local()
         self._request = self._client._rest_client.send_request

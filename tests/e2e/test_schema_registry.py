@@ -16,6 +16,7 @@ import oncelog.sync
 import pytest
 from oncelog import (
     AvroSerde,
+    ConfigError,
     Consumer,
     ConsumerRecord,
     DeserializationError,
@@ -465,6 +466,12 @@ async def test_the_blocking_clients_wait_for_the_registry(
             assert next(consumer).value == Order("apples", 42)
 
     await asyncio.to_thread(work)
+
+
+@pytest.mark.parametrize(("name", "argument"), [("timeout", "timeout_s"), ("url", "url")])
+def test_an_argument_is_not_given_as_a_setting_too(name: str, argument: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}: .* pass the argument {argument}"):
+        SchemaRegistry("http://127.0.0.1:8081", {name: 5, "max.retries": 0}, timeout_s=3)
 
 
 def test_without_the_extra_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
