@@ -108,7 +108,7 @@ def read_journal_file(fs: FileSystem, path: str) -> FileContent:
     unreadable: list[range] = []
     file = fs.open(path)
     try:
-        content = read_readable(file, file.size(), 0, unreadable)
+        content = read_readable(file, path, file.size(), 0, unreadable)
     finally:
         file.close()
     return decode_file(content, unreadable)

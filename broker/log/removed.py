@@ -62,7 +62,7 @@ def keep(fs: FileSystem, source: str, position: int, directory: str, most: int |
             copy.truncate(0)
             copied = 0
             while piece := read_readable(
-                origin, _PIECE if most is None else min(_PIECE, most - copied), position + copied
+                origin, source, _PIECE if most is None else min(_PIECE, most - copied), position + copied
             ):
                 copy.write_at([piece], copied)
                 copied += len(piece)

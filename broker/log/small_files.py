@@ -103,8 +103,8 @@ def read_derived(fs: FileSystem, path: str) -> bytes | None:
         return None
 
 
-def read_readable(file: File, size: int, position: int, unreadable: list[range] | None = None) -> bytes:
-    """Return `size` bytes from `position` on, or fewer if the file ends earlier.
+def read_readable(file: File, path: str, size: int, position: int, unreadable: list[range] | None = None) -> bytes:
+    """Return `size` bytes from `position` of the open file at `path` on, or fewer if the file ends earlier.
 
     Zeros take the place of blocks that the disk cannot read (EIO). These blocks are logged, and added to `unreadable`.
     Raises OSError for all other errors.
@@ -123,7 +123,8 @@ def read_readable(file: File, size: int, position: int, unreadable: list[range] 
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-            logger.warning("bytes cannot be read", position=start, error=str(error), remedy="check the disk")
+            remedy = "check the disk"
+            logger.warning("bytes cannot be read", file=path, position=start, error=str(error), remedy=remedy)
             content += bytes(len(block))
             if unreadable is not None:
                 unreadable.append(block)
