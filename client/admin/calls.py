@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -14,6 +15,7 @@ from ..errors import InvalidTopicError, KafkaTimeoutError, NetworkError, error_f
 
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 _COORDINATOR_MOVED: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -46,9 +48,11 @@ class AdminCalls:
     async def retrying(self, ask: Callable[[], Awaitable[T]], what: str) -> T:
         """Call `ask` repeatedly while it fails with a retriable error. Raises KafkaTimeoutError after the timeout.
 
-        Raises InvalidTopicError if MISSING_TOPIC_ATTEMPTS responses say that a topic or partition does not exist.
+        Raises InvalidTopicError if MISSING_TOPIC_ATTEMPTS responses say that the same topic or partition does not
+        exist. `ask` raises an error that names it.
         """
-        attempt, missing, why = 0, 0, None
+        attempt, why = 0, None
+        missing: Counter[str] = Counter()
         try:
             async with asyncio.timeout_at(self._deadline):
                 while True:
@@ -58,9 +62,10 @@ class AdminCalls:
                         if not error.retriable and error.code is not ErrorCode.BROKER_NOT_AVAILABLE:
                             raise
                         why = error
-                        missing += error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                        if missing >= MISSING_TOPIC_ATTEMPTS:
-                            raise InvalidTopicError(error.code, error.message) from None
+                        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                            missing[error.message] += 1
+                            if missing[error.message] >= MISSING_TOPIC_ATTEMPTS:
+                                raise InvalidTopicError(error.code, error.message) from None
                     await asyncio.sleep(self.cluster.retry_backoff(attempt))
                     attempt += 1
         except TimeoutError as late:
@@ -180,3 +185,36 @@ def failure(code: int, message: str | None, subject: str) -> KafkaError | None:
     if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         kind, error.message = InvalidTopicError, message or "does not exist"
     return kind(error.code, f"{subject}: {error.message}")
+
+
+def one_each(asked: Iterable[K], rows: Iterable[tuple[K, T]], subject: Callable[[K], str]) -> dict[K, T | KafkaError]:
+    """Return the row of a response for each item of the request, in the order of the request.
+
+    If the response has no row for an item, or several, the item's value is a KafkaError UNKNOWN_SERVER_ERROR, because
+    it is unknown what the broker has done. `subject` returns how messages name an item.
+    """
+    found: dict[K, list[T]] = {item: [] for item in asked}
+    for item, row in rows:
+        if item in found:
+            found[item].append(row)
+
+    def only(item: K, of_item: list[T]) -> T | KafkaError:
+        if len(of_item) == 1:
+            return of_item[0]
+        problem = "names it more than once" if of_item else "does not name it"
+        return error_for(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"{subject(item)}: the broker's response {problem}, so the outcome is unknown",
+        )
+
+    return {item: only(item, of_item) for item, of_item in found.items()}
+
+
+def raised(outcomes: Mapping[K, T | KafkaError]) -> dict[K, T]:
+    """Return the outcomes if none is an error. Raises the first error."""
+    values: dict[K, T] = {}
+    for item, outcome in outcomes.items():
+        if isinstance(outcome, KafkaError):
+            raise outcome
+        values[item] = outcome
+    return values

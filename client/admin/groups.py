@@ -18,6 +18,7 @@ from ...protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
 )
 from ...protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 from ..connection import Connection
@@ -25,7 +26,7 @@ from ..consumer.offsets import LAST_FETCH_OF_ONE_GROUP, read_offset_fetch
 from ..consumer.protocol import PROTOCOL_TYPE, decode_assignment, group_by_topic
 from ..errors import error_for
 from ..values import OffsetAndMetadata, TopicPartition
-from .calls import AdminCalls, failure
+from .calls import AdminCalls, failure, one_each
 from .values import GroupDescription, GroupListing, GroupMember
 
 
@@ -153,13 +154,23 @@ async def alter_group_offsets(
         _commit_codes,
         f"write offsets of group {group_id!r}",
     )
-    return {
-        TopicPartition(topic.name, data.partition_index): failure(
-            data.error_code, None, f"group {group_id!r}, {topic.name}-{data.partition_index}"
-        )
+    return _outcomes(group_id, offsets, answer)
+
+
+def _outcomes(
+    group_id: str, partitions: Iterable[TopicPartition], answer: OffsetCommitResponse | OffsetDeleteResponse
+) -> dict[TopicPartition, KafkaError | None]:
+    """Return the failure of each partition, or None."""
+
+    def subject(one: TopicPartition) -> str:
+        return f"group {group_id!r}, {one}"
+
+    rows = (
+        (TopicPartition(topic.name, data.partition_index), data.error_code)
         for topic in answer.topics
         for data in topic.partitions
-    }
+    )
+    return one_each(partitions, ((one, failure(code, None, subject(one))) for one, code in rows), subject)
 
 
 def _commit_codes(answer: OffsetCommitResponse, version: int) -> list[int]:
@@ -197,10 +208,4 @@ async def delete_group_offsets(
     problem = failure(answer.error_code, None, f"group {group_id!r}")
     if problem is not None:
         raise problem
-    return {
-        TopicPartition(topic.name, data.partition_index): failure(
-            data.error_code, None, f"group {group_id!r}, {topic.name}-{data.partition_index}"
-        )
-        for topic in answer.topics
-        for data in topic.partitions
-    }
+    return _outcomes(group_id, wanted, answer)

@@ -22,7 +22,7 @@ from ..connection import Connection
 from ..errors import error_for
 from ..metadata import Node
 from ..values import TopicPartition
-from .calls import AdminCalls, failure
+from .calls import AdminCalls, failure, one_each, raised
 from .leaders import by_leader
 from .values import ClusterDescription, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
@@ -60,21 +60,26 @@ async def create_topics(calls: AdminCalls, topics: Iterable[NewTopic], *, valida
     answer, lost = await calls.any_again(
         lambda connection: (request, connection.version_of(CreateTopicsRequest)), "create topics"
     )
-    outcomes = {one.name: failure(one.error_code, one.error_message, f"topic {one.name!r}") for one in answer.topics}
+    outcomes = _outcomes(names, ((one.name, one.error_code, one.error_message) for one in answer.topics))
     if lost and not validate_only:
         now = await _partition_counts(calls, names)
         for topic in wanted:
-            error = outcomes.get(topic.name)
+            error = outcomes[topic.name]
             if error is None or error.code is not ErrorCode.TOPIC_ALREADY_EXISTS or before.get(topic.name) != 0:
                 continue
             if now.get(topic.name, 0) > 0 and topic.partitions in (-1, now[topic.name]):
                 outcomes[topic.name] = None
-    return _as_asked(outcomes, names)
+    return outcomes
 
 
-def _as_asked(outcomes: Outcomes, names: Iterable[str]) -> Outcomes:
-    """Return the outcomes in the order of `names`, because a broker may list them in any order."""
-    return {name: outcomes[name] for name in names if name in outcomes}
+def _outcomes(names: Iterable[str], rows: Iterable[tuple[str | None, int, str | None]]) -> Outcomes:
+    """Return the failure of each topic, or None, from the names, error codes and messages of a response."""
+    named = ((name, failure(code, message, _topic(name))) for name, code, message in rows if name is not None)
+    return one_each(names, named, _topic)
+
+
+def _topic(name: str) -> str:
+    return f"topic {name!r}"
 
 
 async def _partition_counts(calls: AdminCalls, names: list[str]) -> dict[str, int]:
@@ -111,14 +116,12 @@ async def delete_topics(calls: AdminCalls, names: Iterable[str]) -> Outcomes:
         return request, version
 
     answer, lost = await calls.any_again(build, "delete topics")
-    outcomes = {
-        one.name: None
-        if lost and one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        else failure(one.error_code, one.error_message, f"topic {one.name!r}")
-        for one in answer.responses
-        if one.name is not None
-    }
-    return _as_asked(outcomes, wanted)
+    outcomes = _outcomes(wanted, ((one.name, one.error_code, one.error_message) for one in answer.responses))
+    if lost:
+        for name, error in outcomes.items():
+            if error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                outcomes[name] = None
+    return outcomes
 
 
 async def create_partitions(calls: AdminCalls, totals: Mapping[str, int], *, validate_only: bool) -> Outcomes:
@@ -134,13 +137,13 @@ async def create_partitions(calls: AdminCalls, totals: Mapping[str, int], *, val
     answer, lost = await calls.any_again(
         lambda connection: (request, connection.version_of(CreatePartitionsRequest)), "create partitions"
     )
-    outcomes = {one.name: failure(one.error_code, one.error_message, f"topic {one.name!r}") for one in answer.results}
+    outcomes = _outcomes(totals, ((one.name, one.error_code, one.error_message) for one in answer.results))
     if lost and not validate_only:
         now = await _partition_counts(calls, list(totals))
         for name, error in outcomes.items():
             if error is not None and error.code is ErrorCode.INVALID_PARTITIONS and now.get(name) == totals[name]:
                 outcomes[name] = None
-    return _as_asked(outcomes, totals)
+    return outcomes
 
 
 async def describe_cluster(calls: AdminCalls) -> ClusterDescription:
@@ -156,23 +159,29 @@ async def describe_configs(
     calls: AdminCalls, resources: Iterable[ConfigResource]
 ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
     """Return the configs of each resource, by config name. Raises the first failure."""
+    wanted = list(dict.fromkeys(resources))
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
-            for kind, name in resources
+            for kind, name in wanted
         ]
     )
     answer = await calls.simple(request, "describe configs")
+    rows = ((ConfigResource(ResourceType(one.resource_type), one.resource_name), one) for one in answer.results)
     described: dict[ConfigResource, dict[str, ConfigEntry]] = {}
-    for one in answer.results:
-        problem = failure(one.error_code, one.error_message, f"configs of {one.resource_name!r}")
+    for resource, one in raised(one_each(wanted, rows, _configs)).items():
+        problem = failure(one.error_code, one.error_message, _configs(resource))
         if problem is not None:
             raise problem
-        described[ConfigResource(ResourceType(one.resource_type), one.resource_name)] = {
+        described[resource] = {
             entry.name: ConfigEntry(entry.name, entry.value, entry.config_source, entry.read_only, entry.is_sensitive)
             for entry in one.configs
         }
     return described
+
+
+def _configs(resource: ConfigResource) -> str:
+    return f"configs of {resource.name!r}"
 
 
 async def alter_configs(
@@ -194,12 +203,12 @@ async def alter_configs(
         validate_only=validate_only,
     )
     answer = await calls.simple(request, "alter configs")
-    return {
-        ConfigResource(ResourceType(one.resource_type), one.resource_name): failure(
-            one.error_code, one.error_message, f"configs of {one.resource_name!r}"
-        )
+    rows = (
+        (ConfigResource(ResourceType(one.resource_type), one.resource_name), one.error_code, one.error_message)
         for one in answer.responses
-    }
+    )
+    outcomes = ((resource, failure(code, message, _configs(resource))) for resource, code, message in rows)
+    return one_each(changes, outcomes, _configs)
 
 
 async def delete_records(calls: AdminCalls, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -216,13 +225,16 @@ async def delete_records(calls: AdminCalls, before: Mapping[TopicPartition, int]
                 )
             request = DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=calls.request_timeout_ms)
             answer = await calls.cluster.call(node_id, request)
-            for topic in answer.topics:
-                for data in topic.partitions:
-                    one = TopicPartition(topic.name, data.partition_index)
-                    problem = failure(data.error_code, None, str(one))
-                    if problem is not None:
-                        raise problem
-                    deleted[one] = data.low_watermark
+            rows = (
+                (TopicPartition(topic.name, data.partition_index), data)
+                for topic in answer.topics
+                for data in topic.partitions
+            )
+            for one, data in raised(one_each(here, rows, str)).items():
+                problem = failure(data.error_code, None, str(one))
+                if problem is not None:
+                    raise problem
+                deleted[one] = data.low_watermark
         return deleted
 
     try:

@@ -26,7 +26,7 @@ from ..connection import Connection
 from ..consumer.protocol import group_by_topic
 from ..errors import UnsupportedVersionError, error_for
 from ..values import TopicPartition
-from .calls import AdminCalls, failure
+from .calls import AdminCalls, failure, one_each, raised
 from .leaders import by_leader
 from .transaction_values import (
     AbortTransactionSpec,
@@ -193,16 +193,19 @@ async def describe_producers(
                 [TopicRequest(topic, indexes) for topic, indexes in group_by_topic(here).items()]
             )
             answer = await calls.cluster.call(node_id, request)
-            for topic in answer.topics:
-                for data in topic.partitions:
-                    one = TopicPartition(topic.name, data.partition_index)
-                    if skip_missing and data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                        is_missing(one)
-                        continue
-                    problem = failure(data.error_code, data.error_message, str(one))
-                    if problem is not None:
-                        raise problem
-                    described[one] = tuple(_producer(state) for state in data.active_producers)
+            rows = (
+                (TopicPartition(topic.name, data.partition_index), data)
+                for topic in answer.topics
+                for data in topic.partitions
+            )
+            for one, data in raised(one_each(here, rows, str)).items():
+                if skip_missing and data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    is_missing(one)
+                    continue
+                problem = failure(data.error_code, data.error_message, str(one))
+                if problem is not None:
+                    raise problem
+                described[one] = tuple(_producer(state) for state in data.active_producers)
 
     try:
         await calls.retrying(ask, "describe producers")
