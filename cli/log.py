@@ -136,6 +136,9 @@ def repair(directory: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
     cannot restore it from elsewhere. Damaged indexes, snapshots and checkpoints need no repair: the broker rebuilds
     them.
 
+    Partitions that cannot be read or written are listed, and the others are repaired. The exit code is 1 if there are
+    such partitions or, with --dry-run, damage.
+
     \b
     oncelog log repair data --dry-run       print the damage
     oncelog log repair data                 ask for confirmation, then repair
@@ -147,25 +150,38 @@ def repair(directory: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
 
     filesystem = RealFileSystem()
     repaired: Sequence[object] = []
+    failures: dict[str, OSError] = {}
     try:
         path = str(directory.absolute())
-        damages = inspect(path, filesystem)
+        damages = inspect(path, filesystem, failures)
         if not as_json:
             for damage in damages:
                 click.echo(_damage_lines(damage))
+            for name, error in failures.items():
+                click.echo(_failure_lines(name, error))
         if damages and not dry_run:
             if not yes:
                 click.confirm(f"Repair {len(damages)} partition(s)?", abort=True, err=True)
-            repaired = cut(path, filesystem)
+            known = set(failures)
+            repaired = cut(path, filesystem, failures)
+            if not as_json:
+                for name in failures.keys() - known:
+                    click.echo(_failure_lines(name, failures[name]))
     except DataDirectoryError as error:
         raise click.ClickException(str(error)) from None
     if as_json:
-        print_json({"damages": [asdict(damage) for damage in damages], "repaired": len(repaired)})
-    elif not damages:
+        reasons = {name: str(error) for name, error in failures.items()}
+        print_json({"damages": [asdict(one) for one in damages], "repaired": len(repaired), "failures": reasons})
+    elif not damages and not failures:
         click.echo(f"{directory}: no damage found.")
-    elif not dry_run:
+    elif damages and not dry_run:
         click.echo(f"{len(repaired)} partition(s) repaired. The removed bytes are saved in {directory}/removed.")
-    return 1 if damages and dry_run else 0
+    return 1 if failures or (damages and dry_run) else 0
+
+
+def _failure_lines(name: str, error: OSError) -> str:
+    """Return two lines of text: why a partition cannot be read or written, and the remedy."""
+    return f"{name}: {error}\n  the partition is not repaired: check the disk, then run the command again"
 
 
 def _damage_lines(damage: Damage) -> str:

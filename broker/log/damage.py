@@ -68,38 +68,49 @@ class Accepted:
     of_kafka: KafkaSegments
 
 
-def find_damage(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> tuple[list[Damage], list[Accepted]]:
-    """Return the damage of all partitions, including missing ones, and an `Accepted` for each existing partition.
+def find_damage(
+    data: DataDirectory, fs: FileSystem, journal: LeftJournal, failures: dict[str, OSError]
+) -> tuple[list[Damage], list[Accepted]]:
+    """Return the damage of all partitions, including missing ones, and an `Accepted` for each partition that was read.
 
-    `fs` shows the files as they will be when `journal` has been redone.
+    `fs` shows the files as they will be when `journal` has been redone. `failures`: the errors of partitions that
+    cannot be read, by name. These partitions are left out, and the errors of more of them are added.
     """
     checkpoints = CheckpointFiles(fs, data.path)
     points = checkpoints.read(RECOVERY_POINTS) or {}
     starts, cleaned = checkpoints.read(LOG_START_OFFSETS), checkpoints.read(CLEANER_OFFSETS)
     unclean = data.clean_shutdown()
-    missing = {key for key, offset in points.items() if offset > 0}
+
+    def inspected(key: tuple[str, int], name: str) -> tuple[list[Damage], Accepted]:
+        path = f"{data.path}/{name}"
+        recovery_point = max(points.get(key, 0), read_flushed_offset(fs, path) or 0, journal.end_offset(name))
+        start_offset = None if starts is None else starts.get(key, 0)
+        cleaned_to = None if cleaned is None else cleaned.get(key, 0)
+        clean = unclean is not None and name not in unclean
+        of_kafka = KafkaSegments(fs, path, fs.list(path), None if clean else recovery_point)
+        segments = list_segments(path, fs)
+        first = segments[0].base_offset if segments else 0
+        if start_offset is None or (start_offset < first and of_kafka.may_begin_at(first)):
+            start_offset = first
+        rules = OffsetRules(start_offset, cleaned_to, of_kafka)
+        found = list(_inspect_partition(*key, path, segments, recovery_point, start_offset, rules))
+        return found, Accepted(key, path, start_offset, of_kafka)
+
     damages: list[Damage] = []
     accepted: list[Accepted] = []
     names = sorted(fs.list(data.path))
-    for name in names:
-        key = parse_partition_directory(name)
-        if key is None:
+    partitions = {name: key for name in names if (key := parse_partition_directory(name)) is not None}
+    for name, key in partitions.items():
+        if name in failures or not fs.is_directory(f"{data.path}/{name}"):
             continue
-        missing.discard(key)
-        path = f"{data.path}/{name}"
-        if fs.is_directory(path):
-            recovery_point = max(points.get(key, 0), read_flushed_offset(fs, path) or 0, journal.end_offset(name))
-            start_offset = None if starts is None else starts.get(key, 0)
-            cleaned_to = None if cleaned is None else cleaned.get(key, 0)
-            clean = unclean is not None and name not in unclean
-            of_kafka = KafkaSegments(fs, path, fs.list(path), None if clean else recovery_point)
-            segments = list_segments(path, fs)
-            first = segments[0].base_offset if segments else 0
-            if start_offset is None or (start_offset < first and of_kafka.may_begin_at(first)):
-                start_offset = first
-            rules = OffsetRules(start_offset, cleaned_to, of_kafka)
-            damages += _inspect_partition(*key, path, segments, recovery_point, start_offset, rules)
-            accepted.append(Accepted(key, path, start_offset, of_kafka))
+        try:
+            found, facts = inspected(key, name)
+        except OSError as error:
+            failures[name] = error
+        else:
+            damages += found
+            accepted.append(facts)
+    missing = {key for key, offset in points.items() if offset > 0} - set(partitions.values())
     for key in sorted(missing - being_deleted(missing, names)):
         path, offset = f"{data.path}/{partition_directory(*key)}", points[key]
         reason = f"the directory is missing, but the partition was on disk up to offset {offset}"

@@ -36,54 +36,86 @@ _PIECE: Final = 1 << 20
 """The number of bytes that are copied at a time."""
 
 
-def inspect(directory: str, fs: FileSystem) -> list[Damage]:
+def inspect(directory: str, fs: FileSystem, failures: dict[str, OSError] | None = None) -> list[Damage]:
     """Read every partition of a data directory, verify all checksums, and return the damage. This changes nothing.
 
     Records that only the journal has are not treated as lost, because the next start writes them into the partitions.
-    Raises DataDirectoryError if `directory` is in use or is not a data directory, and OSError if a file cannot be read.
+    The error of each partition that cannot be read is added to `failures`, by the partition's name. Without `failures`,
+    the first of these errors is raised. Raises DataDirectoryError if `directory` is in use or is not a data directory,
+    and OSError if a file that concerns all partitions cannot be read.
     """
+    found: dict[str, OSError] = {}
     data = DataDirectory(directory, fs, SystemRandomIds(), 1)
     data.open(create=False)
     try:
         journal, damages = _read_journal(data.path, fs)
-        return [*damages, *find_damage(data, RedoneFileSystem(fs, journal), journal)[0]]
+        found |= journal.failures
+        damages += find_damage(data, RedoneFileSystem(fs, journal), journal, found)[0]
     finally:
         data.close()
+    _report(found, failures)
+    return damages
 
 
-def repair(directory: str, fs: FileSystem) -> list[Damage]:
+def repair(directory: str, fs: FileSystem, failures: dict[str, OSError] | None = None) -> list[Damage]:
     """Cut each damaged partition at its damage, and return the repaired damage.
 
     The removed bytes are kept in `removed/<time>-repair/<partition>/` of the data directory; they are on disk before
     anything is cut. The journal is redone first; if it is damaged, its files are kept in
-    `removed/<time>-repair/journal/`. Raises DataDirectoryError if `directory` is in use or is not a data directory, or
-    if a damaged journal can still be redone by a start of the broker. Raises OSError, for example if the journal cannot
-    be redone.
+    `removed/<time>-repair/journal/`. A partition that cannot be read or written stays as it is, except that an error in
+    the middle of its repair may leave a part of the work to the next repair, and its entries of the journal stay. The
+    errors of such partitions are added to `failures`, by the partition's name. Without `failures`, the first of them is
+    raised when the other partitions are repaired. Raises DataDirectoryError if `directory` is in use or is not a data
+    directory, or if a damaged journal can still be redone by a start of the broker. Raises OSError if a file that
+    concerns all partitions cannot be read or written.
     """
+    found: dict[str, OSError] = {}
     now_ms = SystemClock().now_ms()
     data = DataDirectory(directory, fs, SystemRandomIds(), 1)
     data.open(create=False)
     try:
-        of_journal = _redo(data.path, fs, now_ms)
-        damages, accepted = find_damage(data, fs, LeftJournal(data.path))
+        repaired = _redo(data.path, fs, now_ms, found)
+        damages, accepted = find_damage(data, fs, LeftJournal(data.path), found)
         if damages:
-            _record(accepted, CheckpointFiles(fs, data.path), fs)
+            _record(accepted, CheckpointFiles(fs, data.path), fs, found)
             # Without the clean shutdown marker the next start recovers the partitions. The marker is removed before
             # the cut, so that an interrupted repair does not leave a partition that looks undamaged.
             data.take_clean_shutdown()
-        for damage in reversed(damages):  # repair a log's end first: repairing its beginning renames a file
-            path = f"{directory}/{partition_directory(damage.topic, damage.partition)}"
-            if damage.new_start_offset < 0:
-                _cut(path, damage, fs, now_ms)
-            elif damage.file == path:
-                _begin_anew(path, damage.new_start_offset, fs)
-            elif damage.lost_bytes:
-                _drop_beginning(path, damage, fs, now_ms)
-        if damages:
-            _write_checkpoints(CheckpointFiles(fs, data.path), damages)
-        return [*of_journal, *damages]
+            done = []
+            for damage in reversed(damages):  # repair a log's end first: repairing its beginning renames a file
+                name = partition_directory(damage.topic, damage.partition)
+                if name in found:
+                    continue
+                try:
+                    _repair(f"{directory}/{name}", damage, fs, now_ms)
+                except OSError as error:
+                    found[name] = error
+                else:
+                    done.append(damage)
+            _write_checkpoints(CheckpointFiles(fs, data.path), done)
+            repaired += reversed(done)
     finally:
         data.close()
+    _report(found, failures)
+    return repaired
+
+
+def _repair(path: str, damage: Damage, fs: FileSystem, now_ms: int) -> None:
+    """Repair one damage of the partition at `path`. Raises OSError."""
+    if damage.new_start_offset < 0:
+        _cut(path, damage, fs, now_ms)
+    elif damage.file == path:
+        _begin_anew(path, damage.new_start_offset, fs)
+    elif damage.lost_bytes:
+        _drop_beginning(path, damage, fs, now_ms)
+
+
+def _report(found: dict[str, OSError], failures: dict[str, OSError] | None) -> None:
+    """Add the errors of partitions to the caller's `failures`; raise the first one if the caller has none."""
+    if failures is not None:
+        failures |= found
+    elif found:
+        raise next(iter(found.values()))
 
 
 def _read_journal(directory: str, fs: FileSystem) -> tuple[LeftJournal, list[Damage]]:
@@ -96,10 +128,11 @@ def _read_journal(directory: str, fs: FileSystem) -> tuple[LeftJournal, list[Dam
     return journal, damages
 
 
-def _redo(directory: str, fs: FileSystem, now_ms: int) -> list[Damage]:
+def _redo(directory: str, fs: FileSystem, now_ms: int, failures: dict[str, OSError]) -> list[Damage]:
     """Redo the journal and remove it, as a start of the broker does. If it is damaged, keep copies of its files.
 
-    Return the damage of the journal. Raises DataDirectoryError, OSError.
+    The entries of partitions that cannot be read or written are kept in a new journal, and the errors of these
+    partitions are added to `failures`. Return the damage of the journal. Raises DataDirectoryError, OSError.
     """
     journal, damages = _read_journal(directory, fs)
     if journal.damage is not None and journal.same_boot:
@@ -109,12 +142,11 @@ def _redo(directory: str, fs: FileSystem, now_ms: int) -> list[Damage]:
             " page cache. Start the broker, which writes them to disk. Then stop the broker and repair the directory"
         )
     journal.redo(fs)
-    for error in journal.failures.values():
-        raise error
+    failures |= journal.failures
     points = CheckpointFiles(fs, directory).read(RECOVERY_POINTS) or {}
     for name in journal.entries:
         key = parse_partition_directory(name)
-        if key is not None and fs.is_directory(f"{directory}/{name}"):
+        if key is not None and name not in failures and fs.is_directory(f"{directory}/{name}"):
             points[key] = max(points.get(key, 0), journal.end_offset(name))
     if journal.entries:
         CheckpointFiles(fs, directory).write(RECOVERY_POINTS, points)
@@ -123,15 +155,19 @@ def _redo(directory: str, fs: FileSystem, now_ms: int) -> list[Damage]:
         for path in journal.paths:
             if path not in journal.empty:
                 keep(fs, path, 0, kept)
+    journal.keep(fs, SystemRandomIds().uuid())
     journal.remove(fs)
     return damages
 
 
-def _record(accepted: list[Accepted], checkpoints: CheckpointFiles, fs: FileSystem) -> None:
+def _record(
+    accepted: list[Accepted], checkpoints: CheckpointFiles, fs: FileSystem, failures: dict[str, OSError]
+) -> None:
     """Record the gaps between segments and the log start offsets that the inspection accepted.
 
     This must happen before a repair removes the evidence for them: Kafka's index files, the clean shutdown marker, or
-    the absence of a recorded start offset.
+    the absence of a recorded start offset. The errors of partitions are added to `failures`. Raises OSError if the
+    checkpoint cannot be written.
     """
     starts = checkpoints.read(LOG_START_OFFSETS) or {}
     known = dict(starts)
@@ -139,12 +175,15 @@ def _record(accepted: list[Accepted], checkpoints: CheckpointFiles, fs: FileSyst
         if partition.start_offset > starts.get(partition.key, 0):
             starts[partition.key] = partition.start_offset
         if partition.of_kafka.unrecorded:
-            # The program that copied the files into the data directory may not have synced them.
-            for name in fs.list(partition.path):
-                if name.endswith((LOG, LOG + SWAP)):
-                    sync_path(fs, f"{partition.path}/{name}")
-            fs.sync_directory(partition.path)
-            partition.of_kafka.record()
+            try:
+                # The program that copied the files into the data directory may not have synced them.
+                for name in fs.list(partition.path):
+                    if name.endswith((LOG, LOG + SWAP)):
+                        sync_path(fs, f"{partition.path}/{name}")
+                fs.sync_directory(partition.path)
+                partition.of_kafka.record()
+            except OSError as error:
+                failures[partition_directory(*partition.key)] = error
     if starts != known:
         checkpoints.write(LOG_START_OFFSETS, starts)
 
