@@ -18,8 +18,9 @@ the directory is compared with the known entries:
   listing shows that the file has changed, and after a read if the file has changed since the listing. If the last line
   is missing after a read, the lines of this read are discarded. A truncation goes unnoticed if the file grows again and
   then has the same line at the same position.
-- A gz file is still decompressed if its name loses the ending .gz while the task is running. If a file that was read as
-  plain data gets the ending .gz, it is treated as a new file.
+- A gz file from which lines were read is still decompressed if its name loses the ending .gz. After a restart, it is
+  recognised by its inode and all of these lines. If a file that was read as plain data gets the ending .gz, it is
+  treated as a new file.
 - A listing may miss a file while it is being renamed. So a file that disappeared after the task started may appear
   again: a file with its device and inode is the same file if it also has the same size and modification time.
 - A file with another inode is a copy, made by copytruncate rotation or by gzip, if it begins with all lines that were
@@ -43,6 +44,7 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -130,6 +132,13 @@ class Entry:
     def is_copied_to(self, file: LineFile) -> bool:
         """Return whether a file begins with everything that was read. Raises FileNotReadyError."""
         return self.is_before(file) and (self.position == 0 or file.crc(self.position) == self.content_crc)
+
+    def is_renamed_to(self, file: LineFile) -> bool:
+        """Return whether a file has all lines that were read or, if their CRC is not known, the last of them.
+
+        Raises FileNotReadyError.
+        """
+        return self.is_before(file) if self.content_crc is None else self.is_copied_to(file)
 
 
 class Copy(NamedTuple):
@@ -225,11 +234,11 @@ class Files:
         self._offsets, self._is_mine = offsets, is_mine
         self.known: dict[FileId, File] = {}
         self._numbers: dict[str, list[int]] = {}
-        """The numbers that had offsets at the start of the task, by fingerprint."""
+        """The numbers that had offsets at the start of the task, by fingerprint, of all tasks of the connector."""
         for partition in committed:
             match partition:
                 case {"directory": path, "fingerprint": str(fingerprint), "number": int(number)}:
-                    if path == directory and is_mine(fingerprint):
+                    if path == directory:
                         self._numbers.setdefault(fingerprint, []).append(number)
         self._groups: dict[str, list[Entry]] = {}
         """The entries with each fingerprint, by ascending number."""
@@ -387,37 +396,34 @@ class Files:
 
     def _identify(self, files: list[File], there: Mapping[FileId, Listed]) -> None:
         """Assign entries to files: first by devices and inodes, then by inodes alone, then by their content."""
-        changed = []
+        changed: list[tuple[File, str]] = []
+        examined: list[File] = []
         self._intact.clear()
         self._unread = set(map(path_text, self._unlisted))
-        # An original is recognised before its copies, whose names are longer.
-        for file in sorted(files, key=lambda each: (len(each.name), there[each.id].stamp[1])):
-            if file.stamp == there[file.id].stamp and not self._is_due(file):
-                continue
-            file.stamp = there[file.id].stamp
-            opened = self._look(file)
-            if opened is None:
-                continue
-            try:
-                fingerprint = opened.fingerprint()
-            except UnreadableFileError as error:
-                self.unreadable(file, str(error))
-                continue
-            except IncompleteFileError as error:
-                self.incomplete(file, file.stamp, error)
-                file.stamp = _NEVER
-                continue
-            finally:
-                opened.close()
-            if fingerprint is not None and self._is_mine(fingerprint):
-                changed.append((file, fingerprint))
+        self._devices = {identity.device for identity in there}
         try:
+            # An original is recognised before its copies, whose names are longer.
+            for file in sorted(files, key=lambda each: (len(each.name), there[each.id].stamp[1])):
+                if file.stamp == there[file.id].stamp and not self._is_due(file):
+                    continue
+                file.stamp = there[file.id].stamp
+                examined.append(file)
+                try:
+                    fingerprint = self._fingerprint(file)
+                except UnreadableFileError as error:
+                    self.unreadable(file, str(error))
+                    continue
+                except IncompleteFileError as error:
+                    self.incomplete(file, file.stamp, error)
+                    file.stamp = _NEVER
+                    continue
+                if fingerprint is not None and self._is_mine(fingerprint):
+                    changed.append((file, fingerprint))
             self._load({fingerprint for _, fingerprint in changed})
         except BaseException:
-            for file, _ in changed:
+            for file in examined:
                 file.stamp = _NEVER
             raise
-        self._devices = {identity.device for identity in there}
         for method in (_by_id, self._by_inode, self._by_content):
             changed = [
                 (file, fingerprint) for file, fingerprint in changed if not self._claim(file, fingerprint, method)
@@ -425,6 +431,41 @@ class Files:
         for file, _ in changed:
             if file.copy is None or self._is_due(file):
                 file.stamp = _NEVER
+
+    def _fingerprint(self, file: File) -> str | None:
+        """Return the hash of a file's first line; None if the line is incomplete, or if the file cannot be opened now.
+
+        A file that an earlier run has decompressed is still decompressed if it has lost the ending .gz since then.
+        Raises FileNotReadyError.
+        """
+        if not file.compressed and self._numbers:
+            opened = self._look(file, compressed=True)
+            if opened is None:
+                return None
+            try:
+                file.read_as = self._name_before(file, opened) or file.read_as
+            finally:
+                opened.close()
+        opened = self._look(file)
+        if opened is None:
+            return None
+        try:
+            return opened.fingerprint()
+        finally:
+            opened.close()
+
+    def _name_before(self, file: File, opened: LineFile) -> str | None:
+        """Return the name under which an earlier run has decompressed a file, or None. Raises UnreadableFileError."""
+        with suppress(IncompleteFileError):  # it is no gz file, or no complete one
+            fingerprint = opened.fingerprint()
+            if fingerprint not in self._numbers:
+                return None
+            self._load({fingerprint})
+            for entry in reversed(self._groups[fingerprint]):
+                has_inode = entry.id == file.id or (entry.device not in self._devices and entry.inode == file.id.inode)
+                if has_inode and entry.compressed and entry not in self._owners and entry.is_renamed_to(opened):
+                    return entry.file
+        return None
 
     def _is_due(self, file: File) -> bool:
         """Return whether a file that may be a copy must be examined again although it has not changed."""
@@ -610,13 +651,14 @@ class Files:
     def _partition(self, fingerprint: str, number: int) -> Mapping[str, Any]:
         return {"directory": self._directory, "fingerprint": fingerprint, "number": number}
 
-    def _look(self, file: File) -> LineFile | None:
+    def _look(self, file: File, *, compressed: bool = False) -> LineFile | None:
         """Open a file and return it, or return None if it cannot be read now or was renamed since the last listing.
 
-        In both cases, the file is examined again after the next listing, even if it has not changed.
+        In both cases, the file is examined again after the next listing, even if it has not changed. The content is
+        decompressed if that is how the file is read, or if it is `compressed`.
         """
         try:
-            opened = LineFile(file.path, self._max_line_bytes, file.compressed)
+            opened = LineFile(file.path, self._max_line_bytes, compressed or file.compressed)
         except OSError as error:
             self._examine_again(file)
             if not isinstance(error, FileNotFoundError) and not file.unopened:
@@ -666,8 +708,7 @@ def _newest(entries: list[Entry], file: File, opened: LineFile) -> Entry | None:
     for entry in reversed(entries):
         if entry.compressed != file.compressed:  # a new file with the inode of a deleted one
             continue
-        is_same_name = entry.file == file.name or entry.content_crc is None
-        if entry.is_before(opened) if is_same_name else entry.is_copied_to(opened):
+        if entry.is_before(opened) if entry.file == file.name else entry.is_renamed_to(opened):
             return entry
     return None
 

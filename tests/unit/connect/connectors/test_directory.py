@@ -1129,6 +1129,47 @@ async def test_a_gz_file_that_is_a_copy_stays_one_if_it_gets_another_name(logs: 
         assert await polled(task, 1) == ["3"]
 
 
+@pytest.mark.parametrize("name", ["app.log.1.gz.bak", "app.log.1", "old"])
+@pytest.mark.parametrize("keep", [1, 2, 3])
+async def test_a_gz_file_that_gets_another_name_while_the_task_is_stopped_is_still_decompressed(
+    logs: Path, name: str, keep: int
+) -> None:
+    path = logs / "app.log.1.gz"
+    path.write_bytes(gzip.compress(b"1\n2\n3\n"))
+    new = source(logs)
+    assert lines(await new.read(3, keep=keep)) == ["1", "2", "3"][:keep]
+    path.rename(logs / name)
+    if keep < 3:
+        assert lines(await new.read(3 - keep)) == ["1", "2", "3"][keep:]
+    for _ in range(2):
+        await new.nothing()
+    with gzip.open(logs / name, "a") as file:
+        file.write(b"4\n")
+    assert lines(await new.read(1)) == ["4"]
+    await new.nothing()
+
+
+async def test_a_gz_file_that_gets_another_name_is_read_by_no_second_task(logs: Path) -> None:
+    for number in range(20):
+        (logs / f"{number}.gz").write_bytes(gzip.compress(b"%d\n" % number, mtime=10))  # a newline in the header
+    new = source(logs)
+    assert len(await new.read(20)) == 20
+    for number in range(20):
+        (logs / f"{number}.gz").rename(logs / f"{number}.bak")
+    for config in await new.task_configs(3):
+        async with RunningTask(DirectorySourceConnector.task_class(), new.offsets, config) as task:
+            assert await polled(task, 0) == []
+
+
+async def test_a_gz_file_without_the_ending_that_was_never_decompressed_is_read_as_it_is(logs: Path) -> None:
+    (logs / "a.gz").write_bytes(gzip.compress(b"header\n1\n"))
+    new = source(logs)
+    assert lines(await new.read(2)) == ["header", "1"]
+    (logs / "b").write_bytes(gzip.compress(b"header\n2\n") + b"\n")
+    assert len(await new.read(1)) == 1
+    await new.nothing()
+
+
 @pytest.mark.parametrize("count", [1, 20])
 async def test_files_that_are_ignored_as_copies_are_not_opened_again(
     logs: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float], count: int
