@@ -14,7 +14,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, Self
 
-from .scram import MAX_CLIENT_ITERATIONS, SCRAM_MECHANISMS, ScramCredential, ScramMechanism
+from .scram import MAX_CLIENT_ITERATIONS
+from .scram_credentials import SCRAM_MECHANISMS, ScramCredential, ScramMechanism
 
 _BASE64: Final = "([A-Za-z0-9+/]+={0,2})"
 _TEXT: Final = re.compile(rf"(SCRAM-SHA-(?:256|512))\$([0-9]{{1,9}}):{_BASE64}\${_BASE64}:{_BASE64}")

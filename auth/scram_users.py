@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from .password_hash import PasswordHash
-from .scram import MIN_ITERATIONS, SCRAM_MECHANISMS, ScramCredential
+from .scram_credentials import MIN_ITERATIONS, SCRAM_MECHANISMS, ScramCredential
 
 _KAFKA: Final = re.compile(r"(SCRAM-SHA-(?:256|512))=\[(.*)\]", re.DOTALL)
 _PART: Final = re.compile(r'\s*(name|password|salt|iterations|saltedpassword)=(?:"([^"]*)"|([^,]*))\s*(?:,|$)')

@@ -49,7 +49,7 @@ from .system.threads import RealThreads
 from .topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
-    from ..auth.scram import ScramCredential
+    from ..auth.scram_credentials import ScramCredential
     from .acls.access import AccessControl
     from .coordinator.claims.initialisation import GroupAwareInitialiser
     from .coordinator.group.coordinator import GroupCoordinator

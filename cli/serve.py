@@ -16,7 +16,7 @@ from .standard_streams import announce, write_last_line
 from .stop_signals import stop_signals
 
 if TYPE_CHECKING:
-    from ..auth.scram import ScramCredential
+    from ..auth.scram_credentials import ScramCredential
     from ..broker.config import BrokerConfig
 
 DEFAULTS = {"log.dirs": "data", "listeners": "PLAINTEXT://127.0.0.1:9092"}

@@ -25,7 +25,7 @@ from ..scheduling.slices import in_slices
 from ..scheduling.steps import Steps, run_in_slices
 
 if TYPE_CHECKING:
-    from ...auth.scram import ScramCredential
+    from ...auth.scram_credentials import ScramCredential
 
 CHANGED_AT_A_TIME: Final = 20
 """The number of users whose credentials are changed and made durable together."""
@@ -90,7 +90,7 @@ def _check_mechanisms(changes: list[Change]) -> None:
 
 def _change(context: RequestContext, change: Change) -> tuple[str, ScramCredential | None]:
     """Return the mechanism and its new credential (None: remove it). Raises KafkaError if the change is impossible."""
-    from ...auth.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_MECHANISMS, ScramCredential
+    from ...auth.scram_credentials import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_MECHANISMS, ScramCredential
 
     users, user = context.broker.metadata.scram_users, change.name
     if not user or len(user.encode()) > MAX_NAME_BYTES:

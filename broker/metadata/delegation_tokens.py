@@ -24,7 +24,7 @@ from ..system.settled_clock import SettledClock
 from .metadata import Metadata
 
 if TYPE_CHECKING:
-    from ...auth.scram import ScramCredential, ScramMechanism
+    from ...auth.scram_credentials import ScramCredential, ScramMechanism
 
 EXAMINED_AT_ONCE: Final = 200
 """The largest number of tokens that are examined, and removed if they have expired, in one turn of the event loop."""
@@ -205,7 +205,7 @@ class DelegationTokenManager:
 
         The first call for a token and a mechanism computes the credential in a thread, which takes milliseconds.
         """
-        from ...auth.scram import ScramCredential
+        from ...auth.scram_credentials import ScramCredential
 
         if self._valid(token_id) is None:
             return None

@@ -18,7 +18,7 @@ from ..quotas.entity import QuotaEntity, QuotaValues
 from ..topic_names import INTERNAL_TOPICS
 
 if TYPE_CHECKING:  # imported at its first use, not at start
-    from ...auth.scram import ScramCredential
+    from ...auth.scram_credentials import ScramCredential
     from ..security.delegation_token import DelegationToken
 
 

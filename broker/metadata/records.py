@@ -28,7 +28,7 @@ from ..quotas.entity import QuotaEntity, QuotaValues
 from .metadata import Topic
 
 if TYPE_CHECKING:  # imported at their first use, not at start
-    from ...auth.scram import ScramCredential
+    from ...auth.scram_credentials import ScramCredential
     from ..security.delegation_token import DelegationToken
 
 MetadataRecord: TypeAlias = tuple[Message, Message | None, int]
@@ -79,7 +79,7 @@ def credential_record(user: str, mechanism: str, credential: ScramCredential | N
 
 def credential_of(value: bytes) -> ScramCredential:
     """Return the credential in the value of a record. Raises DecodeError."""
-    from ...auth.scram import ScramCredential
+    from ...auth.scram_credentials import ScramCredential
 
     stored = decode_record_value(UserScramCredentialValue, value)
     return ScramCredential(stored.salt, stored.iterations, stored.stored_key, stored.server_key)

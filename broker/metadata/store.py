@@ -65,7 +65,7 @@ from .records import (
 )
 
 if TYPE_CHECKING:  # imported at its first use, not at start
-    from ...auth.scram import ScramCredential
+    from ...auth.scram_credentials import ScramCredential
     from ..security.delegation_token import DelegationToken
 
 PRODUCER_ID_BLOCK: Final = 1000

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...auth.mechanism_names import OAUTHBEARER, PLAIN
 from ...auth.remembered_passwords import RememberedPasswords
-from ...auth.scram import SCRAM_MECHANISMS, ScramDecoys
+from ...auth.scram_credentials import SCRAM_MECHANISMS, ScramDecoys
 from ...auth.user_file import UserFile
 from ...settings import ConfigError
 from ..listener_config import ListenerConfig

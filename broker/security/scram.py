@@ -10,16 +10,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from ...auth.principal import Principal
-from ...auth.scram import (
-    NO_CREDENTIALS,
-    TOKEN_EXTENSION,
-    ScramCredential,
-    ScramDecoys,
-    ScramError,
-    ScramMechanism,
-    ScramServer,
-    ScramUser,
-)
+from ...auth.scram import TOKEN_EXTENSION, ScramError, ScramServer, ScramUser
+from ...auth.scram_credentials import NO_CREDENTIALS, ScramCredential, ScramDecoys, ScramMechanism
 from .login import LoginRefused, Proof
 
 

@@ -189,7 +189,7 @@ def _filter(chosen: AclFilter) -> tuple[int, str | None, int, str | None, str | 
 
 async def set_password(calls: AdminCalls, user: str, password: str, mechanism: str, iterations: int) -> None:
     """Set a user's password for logins with a SCRAM mechanism. The password itself is not sent."""
-    from ...auth.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_MECHANISMS  # slow to import
+    from ...auth.scram_credentials import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_MECHANISMS  # slow to import
 
     if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
         raise ValueError(f"iterations {iterations} is not between {MIN_ITERATIONS} and {MAX_ITERATIONS}")

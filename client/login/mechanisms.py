@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from ...auth.mechanism_names import OAUTHBEARER, PLAIN
-from ...auth.scram import SCRAM_MECHANISMS, TOKEN_EXTENSION, ScramClient
+from ...auth.scram import TOKEN_EXTENSION, ScramClient
+from ...auth.scram_credentials import SCRAM_MECHANISMS
 from ...protocol.errors import ErrorCode
 from ..errors import AuthenticationError
 

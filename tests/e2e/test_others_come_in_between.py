@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import replace
 from types import GeneratorType
 from typing import Any
 
-import oncelog.auth.scram  # noqa: F401 - imported by its first use, in a turn of its own length
 import pytest
 from oncelog.broker.coordinator.claims.assignments import Assignment, GroupAssignments
 from oncelog.broker.coordinator.transaction.metadata import new_metadata
@@ -41,6 +41,7 @@ from oncelog.protocol.messages.alter_replica_log_dirs import (
 from oncelog.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
+    ScramCredentialUpsertion,
 )
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest
 from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -558,6 +559,14 @@ async def test_no_turn_hashes_all_names_of_a_request(broker: BrokerNode, name: s
     broker.group_coordinator._log.unreadable[999] = "its file is damaged"
     broker.transaction_coordinator.state.unreadable[999] = "its file is damaged"
     assert await lines_of_longest_turn(broker, build(), version) < LINES_AT_ONCE
+
+
+async def test_first_change_of_a_password_is_a_short_turn(broker: BrokerNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("scram", "scram_credentials"):  # which are imported at their first use
+        monkeypatch.delitem(sys.modules, f"oncelog.auth.{name}", raising=False)
+    change = ScramCredentialUpsertion("user", 1, 4096, b"salt", b"salted password")
+    request = AlterUserScramCredentialsRequest([], [change])
+    assert await lines_of_longest_turn(broker, request, 0) < LINES_AT_ONCE // 4
 
 
 async def test_no_turn_goes_through_all_partitions_of_deleted_topics(broker: BrokerNode) -> None:

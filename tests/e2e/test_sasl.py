@@ -23,7 +23,8 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaConsumer, KafkaProducer
 from oncelog.auth.password_hash import PasswordHash
-from oncelog.auth.scram import SCRAM_MECHANISMS, ScramClient
+from oncelog.auth.scram import ScramClient
+from oncelog.auth.scram_credentials import SCRAM_MECHANISMS
 from oncelog.broker.node import BrokerNode, BrokerStartError
 from oncelog.demo.processes import free_port
 from oncelog.protocol.errors import ErrorCode

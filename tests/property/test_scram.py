@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oncelog.auth.scram import SCRAM_MECHANISMS, ScramClient, ScramCredential, ScramError, ScramServer
+from oncelog.auth.scram import ScramClient, ScramError, ScramServer
+from oncelog.auth.scram_credentials import SCRAM_MECHANISMS, ScramCredential
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=40)
 MECHANISMS = st.sampled_from(sorted(SCRAM_MECHANISMS))

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from oncelog.auth.mechanism_names import PLAIN, SCRAM_NUMBERS
-from oncelog.auth.scram import SCRAM_MECHANISMS, ScramClient
+from oncelog.auth.scram import ScramClient
+from oncelog.auth.scram_credentials import SCRAM_MECHANISMS
 from oncelog.broker.node import BrokerNode
 from oncelog.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

@@ -10,7 +10,8 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from oncelog.auth.scram import SCRAM_MECHANISMS, ScramCredential, ScramDecoys, ScramError, ScramServer
+from oncelog.auth.scram import ScramError, ScramServer
+from oncelog.auth.scram_credentials import SCRAM_MECHANISMS, ScramCredential, ScramDecoys
 from oncelog.protocol.apis import request_class
 from oncelog.protocol.codec import decode
 from oncelog.protocol.errors import ErrorCode

@@ -7,17 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from oncelog.auth.scram import (
-    MAX_MESSAGE_BYTES,
-    SCRAM_MECHANISMS,
-    ScramClient,
-    ScramCredential,
-    ScramDecoys,
-    ScramError,
-    ScramMechanism,
-    ScramServer,
-    ScramUser,
-)
+from oncelog.auth.scram import MAX_MESSAGE_BYTES, ScramClient, ScramError, ScramServer, ScramUser
+from oncelog.auth.scram_credentials import SCRAM_MECHANISMS, ScramCredential, ScramDecoys, ScramMechanism
 
 SHA_1 = ScramMechanism("SCRAM-SHA-1", "sha1")
 SHA_256 = SCRAM_MECHANISMS["SCRAM-SHA-256"]

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 from oncelog.auth.password_hash import PasswordHash
-from oncelog.auth.scram import SCRAM_MECHANISMS, ScramCredential
+from oncelog.auth.scram_credentials import SCRAM_MECHANISMS, ScramCredential
 from oncelog.auth.scram_users import parse_scram_user
 
 SHA_256 = SCRAM_MECHANISMS["SCRAM-SHA-256"]

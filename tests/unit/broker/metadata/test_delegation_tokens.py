@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from oncelog.auth.principal import Principal
-from oncelog.auth.scram import SCRAM_MECHANISMS, ScramClient, ScramCredential, ScramDecoys
+from oncelog.auth.scram import ScramClient
+from oncelog.auth.scram_credentials import SCRAM_MECHANISMS, ScramCredential, ScramDecoys
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.log import LogManager
 from oncelog.broker.metadata.delegation_tokens import EXAMINED_AT_ONCE, DelegationTokenManager
