@@ -408,14 +408,15 @@ class PartitionLog:
     ) -> AppendResult:
         """Append several batches of a coordinator with one write.
 
-        Each batch is checked as if the earlier ones were already written.
+        Each batch is checked as if the earlier ones were already written. As in `append`, control batches keep their
+        timestamps, and may use the whole disk reserve.
         """
         data = bytearray(batches)
         now_ms = self.clock.now_ms()
         pending: dict[int, ProducerStateEntry] = {}
         checked: list[tuple[BatchHeader, ControlRecord | None, int]] = []
         base_offset = self.offsets.log_end_offset
-        position, next_offset, max_timestamp = 0, base_offset, -1
+        position, next_offset, max_timestamp, data_bytes = 0, base_offset, -1, 0
         while position < len(data):
             header = read_and_check(data, position, origin, self.config, self.name, essential=essential)
             marker = self._marker(data, position, header) if header.is_control else None
@@ -428,13 +429,18 @@ class PartitionLog:
                 else:
                     entry.add_marker(header.producer_epoch, marker, header.max_timestamp)
                 pending[header.producer_id] = entry
-            stamp(data, position, next_offset, leader_epoch)
+            if header.is_control:
+                stamp(data, position, next_offset, leader_epoch)
+            else:
+                data_bytes += header.size
+                stamp(data, position, next_offset, leader_epoch, now_ms if self.config.log_append_time else None)
+                header = read_batch_header(data, position)
             checked.append((header, marker, next_offset))
             next_offset += header.last_offset_delta + 1
             max_timestamp = max(max_timestamp, header.max_timestamp)
             position += header.size
-        if self._disk_space is not None and self.config.internal and not essential:
-            self._disk_space.require_internally(len(data))
+        if self._disk_space is not None and self.config.internal and not essential and data_bytes:
+            self._disk_space.require_internally(data_bytes)
         try:
             self._writer.write(data, len(data), next_offset - 1, max_timestamp, now_ms, self.config)
             for header, marker, offset in checked:
@@ -444,7 +450,8 @@ class PartitionLog:
             raise
         except Exception as error:
             raise self._append_broke(error) from error
-        return AppendResult(base_offset, next_offset - 1, -1, self.offsets.log_start_offset, False)
+        log_append_time = now_ms if self.config.log_append_time and data_bytes else -1
+        return AppendResult(base_offset, next_offset - 1, log_append_time, self.offsets.log_start_offset, False)
 
     def _marker(self, buffer: Buffer, position: int, header: BatchHeader) -> ControlRecord | None:
         """Return the record of a control batch, or None if compaction has emptied the batch."""

@@ -166,7 +166,7 @@ class MemoryLog:
                 data, position, AppendOrigin.COORDINATOR, self.config, self.name, essential=essential
             )
             piece = data[position : position + header[1] + LENGTH_END]
-            append_time = self._append_one(piece, header, origin, leader_epoch, transaction_version)
+            append_time = max(append_time, self._append_one(piece, header, origin, leader_epoch, transaction_version))
             position += len(piece)
         if self.config.durability == "os":
             self.flush()

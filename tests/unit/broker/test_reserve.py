@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer
 from oncelog.broker.coordinator.transaction.state import TransactionVersion
+from oncelog.broker.log import AppendOrigin
 from oncelog.broker.log.disk_space import DiskSpace
 from oncelog.broker.node import BrokerNode
+from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
 from support.raw_connection import batch
@@ -69,6 +71,20 @@ async def all_complete(broker: BrokerNode, transactional_ids: Iterable[str]) -> 
         while (entry := state.get(transactional_id)) is None or entry.metadata.state.is_prepare:
             await asyncio.sleep(0)
     state.write_completed()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_markers_of_an_internal_topic_may_use_the_whole_reserve_however_many_come_together(
+    broker: BrokerNode, fs: FaultyFileSystem, count: int
+) -> None:
+    commit_offset(broker, "g")
+    (log,) = [log for log in broker.log_manager.logs() if log.topic == "__consumer_offsets"]
+    fill(broker, fs, RESERVE // 8)
+    markers = b"".join(control_batch(True, 0, 7 + number, 0, 0) for number in range(count))
+    end = log.log_end_offset
+    assert log.append(bytearray(markers), origin=AppendOrigin.COORDINATOR).last_offset == end + count - 1
+    with pytest.raises(KafkaError, match=r"log\.reserve\.decision\.bytes"):
+        log.append(bytearray(markers + batch(b"x")), origin=AppendOrigin.COORDINATOR)
 
 
 def test_a_refusal_names_the_bytes_that_are_really_kept(fs: FaultyFileSystem) -> None:

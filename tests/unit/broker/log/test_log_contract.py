@@ -136,6 +136,17 @@ async def test_log_append_time_is_the_logs_clock(opening: Opening) -> None:
     assert read_batch_header((await read(log, 0)).records).max_timestamp == NOW
 
 
+async def test_log_append_time_is_that_of_all_data_of_a_coordinator_but_not_of_its_markers(opening: Opening) -> None:
+    log = opening(durability="os", message_timestamp_type="LogAppendTime")
+    data, marker = bytes(batch("a", timestamp=NOW - 5_000)), control_batch(True, 0, 7, 0, NOW - 5_000)
+    result = log.append(bytearray(data + data + marker), origin=AppendOrigin.COORDINATOR)
+    assert (result.last_offset, result.log_append_time) == (2, NOW)
+    headers = [header for header, _ in log.batches()]
+    assert [header.max_timestamp for header in headers] == [NOW, NOW, NOW - 5_000]
+    assert [bool(header.timestamp_type) for header in headers] == [True, True, False]
+    assert log.append(bytearray(marker * 2), origin=AppendOrigin.COORDINATOR).log_append_time == -1
+
+
 # --- owner
 
 
