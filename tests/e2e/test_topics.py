@@ -188,6 +188,21 @@ async def test_a_deleted_topic_is_gone_with_its_data(bootstrap: str, fresh_name:
         assert (await wire.produce(name, batch(b"new"))).base_offset == 0
 
 
+@pytest.mark.oncelog_only(reason="Apache Kafka may give up before it begins")
+async def test_a_change_of_a_topic_is_answered_when_it_is_made_whatever_its_timeout(
+    bootstrap: str, fresh_name: Name
+) -> None:
+    name = fresh_name("topic")
+    async with RawConnection(bootstrap) as wire:
+        created = await wire.call(CreateTopicsRequest([CreatableTopic(name, 1, 1)], timeout_ms=0), 7)
+        assert created.topics[0].error_code == E.NONE
+        more = CreatePartitionsRequest([CreatePartitionsTopic(name, 2, None)], timeout_ms=0)
+        assert (await wire.call(more, 3)).results[0].error_code == E.NONE
+        gone = DeleteTopicsRequest(topics=[DeleteTopicState(name)], timeout_ms=0)
+        assert (await wire.call(gone, 6)).responses[0].error_code == E.NONE
+        assert (await wire.call(gone, 6)).responses[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+
+
 async def test_a_topic_is_deleted_by_its_id(bootstrap: str, fresh_name: Name) -> None:
     name = fresh_name("topic")
     async with RawConnection(bootstrap) as wire:
