@@ -96,7 +96,14 @@ def status(name: str, url: str, as_json: bool) -> int:
     is_flag=True,
     help="Wait until the connector and its tasks are running. The exit code is 1 if one of them fails.",
 )
-@click.option("--timeout", type=Seconds(), default=60.0, show_default=True, help="Limit of --wait, in seconds.")
+@click.option(
+    "--timeout",
+    type=Seconds(),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Longest time that --wait waits.",
+)
 @worker_options
 def create(file: Path, state: str | None, wait: bool, timeout: float, url: str, as_json: bool) -> int:
     """Create a connector from FILE.

@@ -22,6 +22,7 @@ KEYS = (
     "connection_creation_rate",
 )
 _OWNERS = {"user": "USER", "client-id": "ID", "ip": "ADDRESS"}
+_NAMES = {"user": "user", "client-id": "client id", "ip": "IP address"}
 
 
 @click.group(short_help="List, set and remove quotas.")
@@ -50,9 +51,9 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
 
     decorated: Callable[..., None] = with_owner
     for kind, name in reversed(_OWNERS.items()):
-        everyone = f"Owner: every {kind} without a quota of its own."
+        everyone = f"Owner: every {_NAMES[kind]} without a quota of its own."
         decorated = click.option(f"--default-{kind}", is_flag=True, help=everyone)(decorated)
-        decorated = click.option(f"--{kind}", metavar=name, help=f"Owner: the {kind} {name}.")(decorated)
+        decorated = click.option(f"--{kind}", metavar=name, help=f"Owner: the {_NAMES[kind]} {name}.")(decorated)
     return decorated
 
 

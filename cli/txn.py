@@ -151,8 +151,9 @@ def describe(transactional_id: str, as_json: bool, bootstrap: str) -> None:
 def fence(transactional_ids: tuple[str, ...], timeout: float, yes: bool, as_json: bool, bootstrap: str) -> int:
     """Fence the current producers of TRANSACTIONAL_IDS, and abort their open transactions.
 
-    A fenced producer receives PRODUCER_FENCED for its next request, and can neither write nor commit. A producer that
-    is started later with the same id works as usual. Fencing an id that was never used creates it.
+    The next request of a fenced producer fails with PRODUCER_FENCED, or with INVALID_PRODUCER_EPOCH if it is a Produce
+    request. The producer can neither write nor commit. A producer that is started later with the same id works as
+    usual. Fencing an id that was never used creates it.
 
     \b
     oncelog txn fence payments-1
