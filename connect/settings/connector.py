@@ -139,7 +139,8 @@ def _rows(key_converter: str | None, value_converter: str | None, header_convert
         _row("errors.retry.delay.max.ms", Type.LONG, 60_000, _MEDIUM, "Maximum wait between two attempts, in ms.",
              _ERRORS, 2, _WIDE, "Maximum Delay Between Retries for Errors"),
         _row("errors.tolerance", Type.STRING, "none", _MEDIUM,
-             "none: the first record that fails makes the task fail. all: records that fail are skipped.",
+             "none: the first record that fails makes the task fail. all: records that fail are skipped. With "
+             "exactly-once, a record that the producer or the cluster refuses always makes the task fail.",
              _ERRORS, 3, _SHORT, "Error Tolerance", OneOf("none", "all")),
         _row("errors.log.enable", Type.BOOLEAN, False, _MEDIUM, "Whether tolerated errors are logged too.",
              _ERRORS, 4, _SHORT, "Log Errors"),

@@ -91,7 +91,7 @@ ROWS: Final = (
         None,
         _LOW,
         "Host at which other workers reach this worker; by default the listener's, or an address of the machine if the "
-        "listener has no host or 0.0.0.0.",
+        "listener is open on all interfaces.",
     ),
     ConfigKey(
         "rest.advertised.port",

@@ -39,7 +39,13 @@ COMMON: Final = ConfigDef(
         "config.providers.NAME.param.allowlist.pattern (a regular expression) limits the environment variables.",
     ),
     ConfigKey(
-        "offset.flush.interval.ms", Type.LONG, 60_000, _LOW, "Time between commits of offsets, in ms.", at_least(0)
+        "offset.flush.interval.ms",
+        Type.LONG,
+        60_000,
+        _LOW,
+        "Time between commits of offsets, in ms. With exactly-once, offsets are committed with each transaction, and "
+        "this setting is only the default of transaction.boundary.interval.ms.",
+        at_least(0),
     ),
     ConfigKey(
         "offset.flush.timeout.ms",

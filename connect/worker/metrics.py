@@ -139,7 +139,10 @@ METRICS: Final = (
         f"{REBALANCE}rebalance_max_time_ms", _GAUGE, (),
         "Longest time from an assignment until this worker has started the assigned work.",
     ),
-    Metric(f"{REBALANCE}time_since_last_rebalance_ms", _GAUGE, (), "Time since the last completed rebalance."),
+    Metric(
+        f"{REBALANCE}time_since_last_rebalance_ms", _GAUGE, (),
+        "Time since the last completed rebalance; +Inf before the first.",
+    ),
 )  # fmt: skip
 """The metrics that a worker exposes."""
 
@@ -308,7 +311,8 @@ Connect's: for example, the attribute `source-record-poll-total` of `kafka.conne
 
 Rates, means, maxima, minima and percentages cover the last 30 to 60 seconds. If nothing was measured in that time, a
 rate is 0, and each of the others is NaN. The ratios cover the time since the task's start. Values of percentages and
-ratios are from 0 to 1. Counters whose names do not end with `_total` have the kind untyped.
+ratios are from 0 to 1. Counters whose names do not end with `_total` have the kind untyped. A standalone worker has no
+values for the metrics `kafka_connect_worker_rebalance_*`, because it has no group.
 
 | name | kind | labels | meaning |
 |---|---|---|---|"""
