@@ -569,10 +569,14 @@ class ConsumerConfig(ClientConfig):
     max_batch_objects: int = long(
         1_000_000,
         at_least(1),
-        doc="Maximum number of records and headers in a batch; a batch with more raises RecordCorruptError.",
+        doc="Maximum number of records and headers in a batch; a batch with more raises RecordCorruptError. Not a"
+        " setting of Kafka's Java client.",
     )
     max_decompressed_bytes: int = long(
-        134_217_728, at_least(1), doc="Maximum bytes of a decompressed batch; a larger batch raises RecordCorruptError."
+        134_217_728,
+        at_least(1),
+        doc="Maximum bytes of a decompressed batch; a larger batch raises RecordCorruptError. Not a setting of Kafka's"
+        " Java client.",
     )
     client_rack: str = text(
         "", doc="The rack of this client, for the group's assignor. Records are always fetched from leaders."

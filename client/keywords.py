@@ -253,9 +253,13 @@ class ReadingKeywords(ClientKeywords, total=False):
     heartbeat_interval_ms: int
     """Time between heartbeats. It should be at most a third of session.timeout.ms."""
     max_batch_objects: int
-    """Maximum number of records and headers in a batch; a batch with more raises RecordCorruptError."""
+    """Maximum number of records and headers in a batch; a batch with more raises RecordCorruptError. Not a setting
+    of Kafka's Java client.
+    """
     max_decompressed_bytes: int
-    """Maximum bytes of a decompressed batch; a larger batch raises RecordCorruptError."""
+    """Maximum bytes of a decompressed batch; a larger batch raises RecordCorruptError. Not a setting of Kafka's
+    Java client.
+    """
     max_partition_fetch_bytes: int
     """Maximum bytes per partition in a fetch response. A larger first batch of the response is returned
     nevertheless.
