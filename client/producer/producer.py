@@ -14,7 +14,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Collection, Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import Any, Generic, NoReturn, Self, TypeVar, Unpack
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cancellation import grace_s
@@ -153,6 +153,7 @@ class Producer(Generic[SentK, SentV]):
         self._was_closed = True
         if self._open:
             self._open = self._placement.open = False
+            self._accumulator.unobserved_failures.wake()
             await self._closing.run(lambda: self._close(timeout_s))
         elif self._closing.is_under_way:
             await self._closing.wait(timeout_s)
@@ -293,6 +294,18 @@ class Producer(Generic[SentK, SentV]):
         if self._transactions is not None and self._transactions.manager.error is not None:
             self._transactions.manager.require(State.IN_TRANSACTION, doing="sending")
         self._raise_failure(outcomes)
+
+    async def failed(self) -> NoReturn:
+        """Wait until a record fails, and raise its failure.
+
+        A program that sends records for a long time can await this in a task of its own, and so learn of a failure
+        without a flush. Raises the first failure of a delivery that the program did not await. A later flush does not
+        raise this failure again. Raises IllegalStateError when the producer is closed.
+        """
+        while True:
+            self._check_open()
+            self._raise_failure(self._accumulator.unobserved_failures)
+            await self._accumulator.unobserved_failures.wait()
 
     async def partitions_for(self, topic: str) -> int:
         """Return the number of partitions of a topic. Raises KafkaTimeoutError after max.block.ms."""
@@ -490,3 +503,4 @@ class Producer(Generic[SentK, SentV]):
             self._transactions.manager.crashed(self._broken)
         self._placement.fail_unplaced(self._broken)
         self._sender.crashed(self._broken)
+        self._accumulator.unobserved_failures.wake()

@@ -8,6 +8,7 @@ occurred. So the last one is kept for the next `flush`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import weakref
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ class UnobservedFailures:
         self._errors: dict[weakref.ref[Outcome], KafkaError] = {}
         self._undeliverable: list[Outcome] = []
         """The first and the last failure of outcomes that have no deliveries any more."""
+        self._waiters: list[asyncio.Future[None]] = []
 
     def __len__(self) -> int:
         return len(self._errors) + len(self._undeliverable)
@@ -40,6 +42,20 @@ class UnobservedFailures:
     def add(self, outcome: Outcome, error: KafkaError) -> None:
         """Add an outcome that fails with this error."""
         self._errors[weakref.ref(outcome, self._dropped)] = error
+        self.wake()
+
+    async def wait(self) -> None:
+        """Wait until an outcome is added, or `wake` is called."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    def wake(self) -> None:
+        """Let all calls of `wait` return."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def discard(self, outcome: Outcome) -> None:
         """Remove an outcome whose failures the program has received."""

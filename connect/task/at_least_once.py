@@ -7,6 +7,7 @@ batch, which have failed with it, are sent again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -45,9 +46,10 @@ class AtLeastOnceDelivery:
     If waiting for the records or writing the offsets takes longer than `timeout_s` seconds, the commit is abandoned,
     and repeated after the interval. The task continues in the meantime.
 
-    `committed` is called after each commit of offsets. If `keep_records` is set, `acknowledged` is called with the
-    records and their metadata. `copies` copies the offsets to the worker's topic, if the connector has its own topic.
-    `tracker` reports the topics that are written to; None if topics are not tracked.
+    `wake` is called when `batch_done` has an outcome to process: a failure, or an outcome that the task is to be told.
+    `committed` is called after each commit. If `keep_records` is set, `acknowledged` is called with the records and
+    their metadata. `copies` copies the offsets to the worker's topic, if the connector has its own topic. `tracker`
+    reports the topics that are written to; None if topics are not tracked.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class AtLeastOnceDelivery:
         prepare: Callable[[str], Awaitable[None] | None],
         acknowledged: Callable[[Acknowledged], Awaitable[None]],
         committed: Callable[[], Awaitable[None]],
+        wake: Callable[[], None],
         *,
         keep_records: bool,
         interval_s: float,
@@ -70,26 +73,39 @@ class AtLeastOnceDelivery:
         self._producer = Producer(dict(client))
         self._store, self._pipeline = store, pipeline
         self._prepare, self._acknowledged, self._committed = prepare, acknowledged, committed
+        self._wake = wake
         self._copies, self._tracker = copies, tracker
         self._offsets = PendingOffsets(task.connector)
         self._keep = keep_records
         self._sent: deque[_Sent] = deque()
         """The records whose outcomes are checked one by one, in order."""
+        self._watched: RecordDelivery | None = None
+        """The last delivery of which `wake` reports the outcome."""
+        self._watching: asyncio.Task[None] | None = None
+        """Waits for a record that fails, unless the outcomes are checked one by one."""
+        self._failure: KafkaError | None = None
+        """The failure that `_watching` has received."""
         self._outcomes: Acknowledged = []
         """The outcomes that were not passed to the task yet."""
         self._produced = 0
         self._interval_s, self._timeout_s = interval_s, timeout_s
         self._next = 0.0
+        self._due = False
+        """Whether records were sent, or left out, since the last complete commit."""
         self._lost = False
         """Whether a record was neither produced nor skipped; no offset may be written after that."""
 
     async def start(self) -> None:
         """Start the producer."""
         await self._producer.start()
+        if not self._pipeline.tolerates:
+            self._watching = asyncio.create_task(self._watch(), name=f"failures of task {self._task}")
         self._next = asyncio.get_running_loop().time() + self._interval_s
 
     async def send(self, record: SourceRecord, converted: ProducerRecord | None) -> None:
-        """Produce a record, and keep its offset for the next commit."""
+        """Produce a record, and keep its offset for the next commit. Raise the error of a record that failed before."""
+        self._raise_failure()
+        self._due = True
         delivery = None
         if converted is not None:
             if (preparing := self._prepare(converted.topic)) is not None:
@@ -105,8 +121,9 @@ class AtLeastOnceDelivery:
     async def batch_done(self) -> None:
         """Process the acknowledgements received so far, and commit the offsets if the interval has passed."""
         if self._sent:
-            await self._in_time(self._settle())
-            await self._tell()
+            await self._settle_known()
+            self._watch_first()
+        self._raise_failure()
         now = asyncio.get_running_loop().time()
         if now >= self._next:
             self._next = now + self._interval_s
@@ -118,14 +135,17 @@ class AtLeastOnceDelivery:
         If the timeout passes before all records are acknowledged or skipped, write nothing. If it passes during the
         write, the offsets may have been written.
         """
-        if self._lost or not (self._offsets or self._sent):
+        self._raise_failure()
+        if self._lost or not self._due:
             return
         self._lost = True
         are_settled = await self._in_time(self._flush())
         await self._tell()
+        self._raise_failure()
         are_written = are_settled and await self._in_time(self._write())
         self._lost = False
         if are_written:
+            self._due = False
             await self._committed()
             return
         log.warning(
@@ -142,14 +162,21 @@ class AtLeastOnceDelivery:
         """
         for record in unsent:
             self._offsets.withdraw(record.source_partition, record.source_offset)
-        await self.finish()
+        if self._lost:
+            with contextlib.suppress(KafkaError):  # the task has failed with it
+                await self._settle_known()
+        else:
+            await self.finish()
 
     def due_in_s(self) -> float | None:
-        """Return the remaining seconds of the interval, or None if no offset waits for a commit."""
-        return max(0.0, self._next - asyncio.get_running_loop().time()) if self._offsets else None
+        """Return the remaining seconds of the interval, or None if no record waits for a commit."""
+        return max(0.0, self._next - asyncio.get_running_loop().time()) if self._due else None
 
     async def close(self) -> None:
         """Close the producer."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
         try:
             await self._producer.close()
         except KafkaError as error:
@@ -165,6 +192,27 @@ class AtLeastOnceDelivery:
             self._tracker.sent(topic, delivery)
         return delivery
 
+    async def _watch(self) -> None:
+        """Wait for a record that fails, and wake the task."""
+        try:
+            await self._producer.failed()
+        except KafkaError as error:
+            self._failure, self._lost = error, True
+            self._wake()
+
+    def _raise_failure(self) -> None:
+        """Raise the failure that `_watch` has received, if any. The task then ends."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _watch_first(self) -> None:
+        """Wake the task when the outcome of the first record in `_sent` is known."""
+        first = self._sent[0].delivery if self._sent else None
+        if first is not None and first is not self._watched:
+            self._watched = first
+            first.when_done(lambda _: self._wake())
+
     async def _in_time(self, work: Awaitable[None]) -> bool:
         """Await `work`. Return False if it takes longer than the timeout, which cancels it.
 
@@ -179,6 +227,13 @@ class AtLeastOnceDelivery:
             return False
         return True
 
+    async def _settle_known(self) -> None:
+        """Process the outcomes known so far, and pass them to the task."""
+        try:
+            await self._in_time(self._settle())
+        finally:
+            await self._tell()
+
     async def _flush(self) -> None:
         """Wait until all records are acknowledged or skipped."""
         await self._send_buffered()
@@ -192,7 +247,9 @@ class AtLeastOnceDelivery:
                 raise  # otherwise the deliveries raise the error again
 
     async def _write(self) -> None:
-        """Write the offsets, and forget them."""
+        """Write the offsets, if there are any, and forget them."""
+        if not self._offsets:
+            return
         pairs: Sequence[tuple[bytes, bytes | None]] = self._offsets.records()
         if self._copies is not None:
             pairs = await self._copies.before_commit(pairs)

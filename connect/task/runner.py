@@ -62,6 +62,8 @@ class TaskRunner:
         self._polling_since = 0.0
         self._target = TargetState.STARTED
         self._changed = asyncio.Event()
+        self._woken = False
+        """Whether the delivery has outcomes that `batch_done` has to process."""
         self._stopping = asyncio.Event()
         self._stop_called = False
         self._late: Acknowledged = []
@@ -132,6 +134,11 @@ class TaskRunner:
         self._commit_due = True
         await self._tell_if_free()
 
+    def wake(self) -> None:
+        """Make the task call the delivery's `batch_done` now, even if the task is paused or waits for its source."""
+        self._woken = True
+        self._changed.set()
+
     async def _start_unless_stopped(self) -> bool:
         """Start the delivery; return False if the task is stopped before the start is complete."""
         try:
@@ -181,8 +188,11 @@ class TaskRunner:
                 continue  # the target may have changed in the meantime
             if state is State.PAUSED:
                 await self._changed.wait()
-            elif (batch := await self._poll()) is not None:
+            batch = await self._poll() if state is State.RUNNING else None
+            if batch is not None:
                 await self._send(batch)
+            if batch is not None or self._woken:
+                self._woken = False
                 await self._batch_done()
 
     async def _send(self, batch: Iterable[SourceRecord]) -> None:

@@ -92,6 +92,7 @@ class TaskFactory:
                 self._topic_creator(settings),
                 runner.acknowledged,
                 runner.committed,
+                runner.wake,
                 keep_records=runner.keeps_records,
                 interval_s=self._config["offset.flush.interval.ms"] / 1000,
                 timeout_s=self._config["offset.flush.timeout.ms"] / 1000,

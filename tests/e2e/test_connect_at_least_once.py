@@ -37,6 +37,8 @@ class Scripted(SourceConnector):
     hooks_fail: ClassVar[set[str]] = set()
     shares: ClassVar[set[str]] = set()
     """The topics for which all records of a batch have the offset after the batch."""
+    unplaced: ClassVar[set[str]] = set()
+    """The topics whose records have no source partition."""
     heard: ClassVar[dict[str, list[tuple[Any, bool]]]] = {}
     exhausted: ClassVar[dict[str, asyncio.Event]] = {}
     """By topic: set when a poll finds no more records, if the test has put an event there."""
@@ -83,7 +85,9 @@ class ScriptedTask(SourceTask):
             self.count += 1
             record = SourceRecord(topic=self.config.get(f"topic.of.{value}", self.topic), key=key, value=value)
             offset = {"count": after if self.topic in Scripted.shares else self.count} if value != FORGET else None
-            records.append(record.replace(source_partition={"of": self.topic}, source_offset=offset))
+            if self.topic not in Scripted.unplaced:
+                record = record.replace(source_partition={"of": self.topic}, source_offset=offset)
+            records.append(record)
         return records
 
     async def stop(self) -> None:
@@ -126,6 +130,10 @@ def state(wanted: str) -> Callable[[Any], bool]:
 
 def offset_is(count: int) -> Callable[[Any], bool]:
     return lambda known: bool(known["offsets"]) and known["offsets"][0]["offset"] == {"count": count}
+
+
+async def heard(topic: str) -> list[tuple[Any, bool]]:
+    return Scripted.heard.get(topic, [])
 
 
 @pytest.fixture
@@ -195,6 +203,37 @@ async def test_offsets_behind_a_record_that_was_not_produced_are_not_written(
         await herder.put_connector("c", scripted(topic), None, replace=False)
         await until(lambda: herder.connector_status("c"), state("FAILED"))
         assert (await herder.offsets("c"))["offsets"] == []
+
+
+@pytest.mark.parametrize("placed", [True, False], ids=["offsets", "no-offsets"])
+async def test_a_task_fails_as_soon_as_a_record_is_refused(
+    bootstrap: str, fresh_name: Names, offsets: dict[str, str], placed: bool
+) -> None:
+    topic = fresh_name("texts")
+    Scripted.batches[topic] = [[("a", "1"), REFUSED, ("b", "2")]]
+    if not placed:
+        Scripted.unplaced.add(topic)
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topics([NewTopic(topic, 1, 1, {"cleanup.policy": "compact"})])
+    async with worker(bootstrap, **{**offsets, "offset_flush_interval_ms": "3600000"}) as herder:
+        await herder.put_connector("c", scripted(topic), None, replace=False)
+        failed = await until(lambda: herder.connector_status("c"), state("FAILED"))
+        assert "INVALID_RECORD" in failed["tasks"][0]["trace"]
+        assert (await herder.offsets("c"))["offsets"] == []
+
+
+@pytest.mark.parametrize("placed", [True, False], ids=["offsets", "no-offsets"])
+@pytest.mark.parametrize("tolerance", ["none", "all"])
+async def test_a_task_hears_of_its_records_while_it_waits_for_more(
+    bootstrap: str, fresh_name: Names, offsets: dict[str, str], tolerance: str, placed: bool
+) -> None:
+    topic = fresh_name("texts")
+    Scripted.batches[topic] = [[("a", "1"), ("b", "2")]]
+    if not placed:
+        Scripted.unplaced.add(topic)
+    async with worker(bootstrap, **{**offsets, "offset_flush_interval_ms": "3600000"}) as herder:
+        await herder.put_connector("c", scripted(topic, errors_tolerance=tolerance), None, replace=False)
+        await until(lambda: heard(topic), lambda known: known == [("a", True), ("b", True)])
 
 
 @pytest.mark.parametrize(

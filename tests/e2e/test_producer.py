@@ -148,6 +148,24 @@ async def test_a_failed_delivery_that_nobody_awaits_is_raised_by_flush(bootstrap
         await producer.flush()
 
 
+async def test_failed_raises_each_failure_once_and_ends_with_the_producer(bootstrap: str, fresh_name: Fresh) -> None:
+    topic = make_topic(bootstrap, fresh_name("topic"), config={"max.message.bytes": "2000"})
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        for _ in range(2):
+            failing = asyncio.create_task(producer.failed())
+            await producer.send(topic, b"small")
+            assert not failing.done()
+            await producer.enqueue(topic, b"x" * 5000)
+            with pytest.raises(RecordTooLargeError):
+                await failing
+            await producer.flush()
+        waiting = asyncio.create_task(producer.failed())
+        await producer.send(topic, b"small")
+        assert not waiting.done()
+    with pytest.raises(IllegalStateError, match="is closed"):
+        await waiting
+
+
 @pytest.mark.parametrize("placed", [True, False])
 async def test_each_flush_raises_the_failure_of_a_record_that_it_waited_for(
     bootstrap: str, fresh_name: Fresh, placed: bool

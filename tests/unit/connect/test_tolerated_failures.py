@@ -39,6 +39,9 @@ class Sent:
     def done(self) -> bool:
         return self._future.done()
 
+    def when_done(self, callback: Callable[[bool], object]) -> None:
+        self._future.add_done_callback(lambda ended: callback(ended.exception() is None))
+
     def end(self, error: KafkaError | None = None) -> None:
         if error is None:
             self._future.set_result(RecordMetadata("t", 0, 0, 0))
@@ -80,14 +83,15 @@ class Task:
     def __init__(self, delivery: AtLeastOnceDelivery, offsets: OffsetStore, pipeline: Pipeline) -> None:
         self.delivery, self._offsets, self.pipeline = delivery, offsets, pipeline
         self.heard: list[tuple[str, bool]] = []
+        self.commits = 0
         self._count = 0
 
-    async def send(self, values: str) -> None:
+    async def send(self, values: str, *, placed: bool = True) -> None:
         for value in values:
             self._count += 1
-            record = SourceRecord(
-                source_partition={"of": "t"}, source_offset={"count": self._count}, topic="t", value=value
-            )
+            record = SourceRecord(topic="t", value=value)
+            if placed:
+                record = record.replace(source_partition={"of": "t"}, source_offset={"count": self._count})
             await self.delivery.send(record, await self.pipeline.convert(record))
 
     async def finish(self) -> float:
@@ -108,9 +112,10 @@ def with_task(test: Callable[[Task, Broker], Awaitable[None]], monkeypatch: pyte
         TASK, StringConverter(), StringConverter(), SimpleHeaderConverter(), (), ErrorHandling(tolerate=True)
     )
 
-    async def nothing() -> None: ...
-
     async def main() -> None:
+        async def committed() -> None:
+            task.commits += 1
+
         async def acknowledged(records: Any) -> None:
             task.heard += [(record.value, metadata is not None) for record, metadata in records]
 
@@ -123,7 +128,8 @@ def with_task(test: Callable[[Task, Broker], Awaitable[None]], monkeypatch: pyte
             pipeline,
             lambda topic: None,
             acknowledged,
-            nothing,
+            committed,
+            lambda: None,
             keep_records=True,
             interval_s=60.0,
             timeout_s=TIMEOUT_S,
@@ -194,5 +200,20 @@ def test_a_record_is_sent_again_after_those_that_were_sent_meanwhile(monkeypatch
             loop.call_later(after_s, broker.end)
         await task.delivery.batch_done()
         assert (broker.values(), task.heard) == ("abcabc", [(value, True) for value in "abc"])
+
+    with_task(test, monkeypatch)
+
+
+def test_a_commit_waits_for_records_without_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(task: Task, broker: Broker) -> None:
+        await task.send("a", placed=False)
+        assert task.delivery.due_in_s() == 60
+        assert await task.finish() == pytest.approx(TIMEOUT_S)
+        assert task.commits == 0
+        asyncio.get_running_loop().call_later(1, broker.end)
+        assert 1 <= await task.finish() < TIMEOUT_S
+        assert (task.commits, task.heard) == (1, [("a", True)])
+        assert await task.finish() == 0
+        assert task.commits == 1
 
     with_task(test, monkeypatch)
