@@ -10,8 +10,9 @@ from typing import Any, Final
 from ...client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, OneOf, OneOfIgnoringCase, Type, at_least
 from ..errors import ConfigValueError
+from .overrides import accepted, ignored
 from .providers import PROVIDERS, ConfigProviders
-from .rest import HTTPS_PREFIXES, LISTENERS, ROWS, RestSettings
+from .rest import ADMIN_LISTENERS, HTTPS_PREFIXES, ROWS, RestSettings
 from .security import refuse_of_worker
 
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
@@ -207,15 +208,18 @@ class WorkerConfig:
         known = {*self.table.keys, *ProducerConfig.rows, *ConsumerConfig.rows}
         known |= {"ssl.client.auth"} | self.providers.known
         prefixes = (*_CLIENT_PREFIXES, *HTTPS_PREFIXES, "key.converter.", "value.converter.", "header.converter.")
-        return [name for name in self.originals if name not in known and not name.startswith(prefixes)]
+        others = [name for name in self.originals if name not in known and not name.startswith(prefixes)]
+        # admin.listeners is not a setting of the admin client.
+        return others + [name for name in ignored(self.originals, "{}.") if not name.startswith(ADMIN_LISTENERS)]
 
     def client(self, kind: str = "") -> dict[str, str]:
-        """Return a client's settings: those for all clients, overridden by those for one `kind`, such as producer."""
+        """Return a client's settings: those for all clients, overridden by those for one `kind`, such as producer.
+
+        Settings that the client does not have are left out (see `overrides.accepted`).
+        """
         shared = {name: value for name, value in self.originals.items() if name in ClientConfig.rows}
         shared["bootstrap.servers"] = ",".join(self["bootstrap.servers"])
-        own = self.with_prefix(f"{kind}.") if kind else {}
-        # admin.listeners is not a setting of the admin client.
-        return {**shared, **{name: value for name, value in own.items() if not name.startswith(LISTENERS)}}
+        return {**shared, **accepted(kind, self.with_prefix(f"{kind}."))} if kind else shared
 
     def with_prefix(self, prefix: str) -> dict[str, str]:
         """Return the settings whose names begin with the prefix, with the prefix removed from the names."""

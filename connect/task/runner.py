@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from ...client.errors import ConfigError
 from ..api.records import SourceRecord
 from ..api.task import SourceTask
 from ..calls import Calls
@@ -159,7 +160,7 @@ class TaskRunner:
                 self.delivery = await self.make_delivery()
                 await self._started_or_closed(self.delivery)
                 return
-            except SupersededError:
+            except (SupersededError, ConfigError):
                 raise
             except Exception as error:
                 if attempt == self._attempts - 1:

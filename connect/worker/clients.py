@@ -8,7 +8,7 @@ from typing import Final
 from ...client.admin import Admin
 from ..errors import ConnectError
 from ..settings.connector import ConnectorConfig
-from ..settings.overrides import without_classes
+from ..settings.overrides import accepted
 from ..settings.worker import WorkerConfig
 
 _SERVERS: Final = "bootstrap.servers"
@@ -20,11 +20,12 @@ def client_settings(worker: WorkerConfig, connector: ConnectorConfig, kind: str)
     """Return the settings of a connector's producer, consumer or admin client.
 
     The connector's own settings override the worker's. If only the producer has its own `bootstrap.servers`, the other
-    clients use them, too: topics, offsets and transactions are in the cluster to which the connector writes.
+    clients use them, too: topics, offsets and transactions are in the cluster to which the connector writes. Settings
+    that the client does not have are left out (see `overrides.accepted`).
     """
     cluster = _servers(worker.with_prefix("producer.")) | _servers(worker.with_prefix(f"{kind}."))
     override = _servers(connector.with_prefix("producer.override."))
-    own = without_classes(kind, connector.with_prefix(f"{kind}.override."))
+    own = accepted(kind, connector.with_prefix(f"{kind}.override."))
     return {**worker.client(kind), **cluster, **override, **own}
 
 

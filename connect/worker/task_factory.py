@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
+from ...client.config import ProducerConfig
+from ...client.errors import ConfigError
+from ...settings import normal_name
 from ...version import VERSION
 from ..api.connector import SourceConnector
 from ..api.task import SourceTask
@@ -33,7 +36,8 @@ from .offset_reader import StoredOffsets
 from .offset_stores import OffsetStores
 from .task_context import TaskContext
 
-_PRODUCER_DEFAULTS = {"acks": "all", "delivery.timeout.ms": str(2**31 - 1), "max.block.ms": str(2**31 - 1)}
+_PRODUCER_DEFAULTS: Final = {"acks": "all", "delivery.timeout.ms": str(2**31 - 1), "max.block.ms": str(2**31 - 1)}
+_IDEMPOTENCE: Final = "enable.idempotence"
 
 
 class TaskFactory:
@@ -86,7 +90,7 @@ class TaskFactory:
                 return self._exactly_once(task, settings, runner, boundary, checks, stores)
             return AtLeastOnceDelivery(
                 task,
-                self._client(task, settings),
+                _idempotent_if_possible(self._client(task, settings)),
                 stores[0],
                 pipeline,
                 self._topic_creator(settings),
@@ -108,7 +112,7 @@ class TaskFactory:
         return {
             **self._client(task, settings),
             "transactional.id": transactional_id(self._config["group.id"], task),
-            "enable.idempotence": "true",
+            _IDEMPOTENCE: "true",
         }
 
     def _exactly_once(
@@ -190,3 +194,16 @@ class TaskFactory:
             case "connector":
                 return ConnectorBoundary()
         return PollBoundary()
+
+
+def _idempotent_if_possible(producer: dict[str, Any]) -> dict[str, Any]:
+    """Return a producer's settings, with enable.idempotence=false if other settings need this and it is not set.
+
+    Kafka Connect's producers are idempotent only on request, so acks=1, for example, is enough there.
+    """
+    try:
+        ProducerConfig.of(producer)
+    except ConfigError as error:
+        if error.other_key == _IDEMPOTENCE and _IDEMPOTENCE not in map(normal_name, producer):
+            return {**producer, _IDEMPOTENCE: "false"}
+    return producer

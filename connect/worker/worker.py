@@ -20,6 +20,7 @@ from ..errors import ConnectError, ProducerLostError, TooManyTasksError
 from ..plugin_versions import require
 from ..plugins import class_name
 from ..settings.connector import ConnectorConfig, plugin, source_config_def, storage_problem
+from ..settings.overrides import ignored
 from ..settings.worker import WorkerConfig
 from ..stores.config_records import TargetState
 from ..stores.ids import ConnectorTaskId
@@ -85,6 +86,8 @@ class Worker:
             version = connector.version()
             require(class_name(type(connector)), config.get("connector.plugin.version"), version)
             settings = ConnectorConfig(enriched(self.table, config), config)
+            for setting, reason in ignored(config).items():
+                log.warning("connector %s ignores %s: %s", name, setting, reason)
             if self.config["topic.creation.enable"]:
                 topic_groups(config)
             stores = await self._stores.of(name, settings)

@@ -237,6 +237,37 @@ async def test_a_task_hears_of_its_records_while_it_waits_for_more(
 
 
 @pytest.mark.parametrize(
+    "override",
+    [{"acks": "1"}, {"acks": "0"}, {"retries": "0"}, {"max.in.flight.requests.per.connection": "10"}],
+    ids=lambda override: "=".join(*override.items()),
+)
+async def test_a_connectors_producer_may_have_less_guarantees(
+    bootstrap: str, fresh_name: Names, offsets: dict[str, str], override: dict[str, str]
+) -> None:
+    topic = fresh_name("texts")
+    Scripted.batches[topic] = [[("a", "1"), ("b", "2")]]
+    config = {**scripted(topic), **{f"producer.override.{name}": value for name, value in override.items()}}
+    async with worker(bootstrap, **offsets) as herder:
+        await herder.put_connector("c", config, None, replace=False)
+        await until(lambda: herder.offsets("c"), offset_is(2))
+        assert await texts(bootstrap, topic, 2) == ["a", "b"]
+
+
+async def test_settings_of_java_clients_that_the_clients_do_not_have_are_ignored(
+    bootstrap: str, fresh_name: Names, caplog: pytest.LogCaptureFixture, offsets: dict[str, str]
+) -> None:
+    topic = fresh_name("texts")
+    Scripted.batches[topic] = [[("a", "1")]]
+    overrides = {"producer.override.enable.metrics.push": "false", "admin.override.metrics.num.samples": "3"}
+    given = {**offsets, "producer_metrics_recording_level": "INFO", "consumer_compresion_type": "lz4"}
+    async with worker(bootstrap, **given) as herder:
+        await herder.put_connector("c", {**scripted(topic), **overrides}, None, replace=False)
+        await until(lambda: herder.offsets("c"), offset_is(1))
+    assert "connector c ignores producer.override.enable.metrics.push: is not offered by this client" in caplog.text
+    assert "connector c ignores admin.override.metrics.num.samples: is not offered" in caplog.text
+
+
+@pytest.mark.parametrize(
     "fault",
     [
         {"transforms": "c", "transforms.c.type": "Cast$Value", "transforms.c.spec": "int32"},

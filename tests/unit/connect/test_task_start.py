@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from oncelog.client.errors import ConfigError
 from oncelog.connect.api.task import SourceTask
 from oncelog.connect.converters.simple_headers import SimpleHeaderConverter
 from oncelog.connect.converters.strings import StringConverter
@@ -119,6 +120,16 @@ def test_a_task_is_failed_when_all_attempts_have_failed_and_never_starts_its_sou
         assert not task.source.started
 
     assert simulate(scenario()) == 1
+
+
+def test_settings_that_no_attempt_can_use_fail_the_task_at_once() -> None:
+    async def scenario() -> None:
+        way = Way(ConfigError("acks", "contradicts enable.idempotence"), None)
+        task = Running(way, attempts=3)
+        await task.runner.run()
+        assert task.states == [State.FAILED]
+
+    assert simulate(scenario()) == 0
 
 
 def test_a_task_that_was_superseded_ends_at_once_and_says_nothing() -> None:
