@@ -84,6 +84,7 @@ def _turn_to_collect() -> Iterator[None]:
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()  # or every full collection goes through thousands of tests and all their modules
+    gc.set_threshold(20_000, 20, 20)  # most new objects live until their test ends, so frequent collections are in vain
     gc.enable()
 
 
