@@ -859,8 +859,8 @@ def test_clients_do_not_survive_a_fork_and_the_child_makes_its_own(bootstrap: st
 
 # ---- the same methods
 
-WITHOUT = {"getone", "commit_async", "enqueue"}
-"""`commit_async` needs an event loop, and `send` waits for room as `enqueue` does."""
+WITHOUT = {"getone", "commit_async", "enqueue", "failed"}
+"""`commit_async` and `failed` need an event loop, and `send` waits for room as `enqueue` does."""
 
 
 @pytest.mark.parametrize("name", ["Admin", "Consumer", "Producer"])
