@@ -142,6 +142,8 @@ async def test_types(postgres: PostgresServer, database: str) -> None:
         "j json": ("""'{"a": [1, null]}'""", '{"a": [1, null]}'),
         "jb jsonb": ("""'"text"'""", '"text"'),
         "jbs jsonb[]": ("""ARRAY['{"a": 1}'::jsonb]""", ['{"a": 1}']),
+        "exact json": ("""'{"n": 12345678901234567.890,"e":1e400}'""", '{"n": 12345678901234567.890,"e":1e400}'),
+        "jnull jsonb": ("'null'", "null"),
         "ints int[]": ("'{1,NULL,3}'", [1, None, 3]),
         "texts text[]": ("""'{a,"b c"}'""", ["a", "b c"]),
         "uuids uuid[]": (
@@ -171,6 +173,14 @@ async def test_types(postgres: PostgresServer, database: str) -> None:
     assert plain(first.value) == {"id": 1, **{name.split()[0]: value for name, (_, value) in columns.items()}}
     assert set(list(plain(second.value).values())[1:]) == {None}
     first.value.check("row")
+
+
+async def test_json_of_a_query_has_all_digits(postgres: PostgresServer, database: str) -> None:
+    query = "SELECT 1 AS id, j, ARRAY[j, j] AS js FROM (SELECT '[12345678901234567.890]'::jsonb AS j) AS t"
+    (record,) = await source(postgres, database, "incrementing", table_whitelist="", query=query).read(1)
+    assert plain(record.value) == {
+        "id": 1, "j": "[12345678901234567.890]", "js": "[[12345678901234567.890], [12345678901234567.890]]"
+    }  # fmt: skip
 
 
 async def test_arrays_of_arrays_have_the_depth_of_the_values(postgres: PostgresServer, database: str) -> None:

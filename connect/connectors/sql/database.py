@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from ...errors import ConfigValueError, ConnectError
+from .types import json_text
 
 
 def open_engine(settings: Mapping[str, Any]) -> sa.Engine:
@@ -22,7 +23,11 @@ def open_engine(settings: Mapping[str, Any]) -> sa.Engine:
             url = url.set(username=settings["connection.user"])
         if password is not None:
             url = url.set(password=password.value)
-        engine = sa.create_engine(url, pool_size=1, max_overflow=1, pool_pre_ping=True)
+        # Python's numbers do not have all digits of a document's numbers.
+        options = (
+            {"json_deserializer": json_text} if "json_deserializer" in sa.util.get_cls_kwargs(url.get_dialect()) else {}
+        )
+        engine = sa.create_engine(url, pool_size=1, max_overflow=1, pool_pre_ping=True, **options)
     except sa.exc.ArgumentError as error:
         raise ConfigValueError("connection.url", "[hidden]", f"is not the URL of a database: {error}") from None
     except ModuleNotFoundError as error:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -123,12 +124,30 @@ def _reflected(engine: sa.Engine, schema: str | None, name: str) -> sa.Table:
         table = sa.Table(name, sa.MetaData(), schema=schema, autoload_with=engine, resolve_fks=False)
     except sa.exc.NoSuchTableError:
         raise ConnectError(f"table {name} does not exist: create it, or change table.whitelist") from None
+    if engine.dialect.name != "sqlite":
+        return table
+    for column in table.columns:
+        if isinstance(column.type, sa.Numeric) and not isinstance(column.type, sa.Float):
+            column.type = _StoredNumber(column.type.precision, column.type.scale)
     keys = list(table.primary_key.columns)
-    if engine.dialect.name == "sqlite" and len(keys) == 1 and keys[0].nullable:
+    if len(keys) == 1 and keys[0].nullable:
         # Only a column declared as INTEGER PRIMARY KEY has no index of its own: it is the row's number, and never null.
         with engine.connect() as connection:
             keys[0].nullable = connection.scalar(_SQLITE_KEYS, {"name": name, "schema": schema or "main"}) > 0
     return table
+
+
+class _StoredNumber(sa.Numeric[Any]):
+    """A decimal number of SQLite, which is stored and read as an integer or a float; SQLAlchemy always uses a float."""
+
+    cache_ok = True
+
+    def result_processor(self, dialect: sa.Dialect, coltype: object) -> None:
+        """Return None, because values are read as they are stored."""
+
+    def bind_processor(self, dialect: sa.Dialect) -> Callable[[Any], Any]:
+        """Return a function that converts Decimals, which an offset may have as a position."""
+        return lambda value: value if not isinstance(value, Decimal) else int(value) if value % 1 == 0 else float(value)
 
 
 _SQLITE_KEYS: Final = sa.text("SELECT count(*) FROM pragma_index_list(:name, :schema) WHERE origin = 'pk'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import uuid
@@ -31,7 +32,23 @@ def _same(value: Any) -> Any:
     return value
 
 
+class JsonText(str):
+    """A JSON document in the notation of the database."""
+
+    __slots__ = ()
+
+
+def json_text(value: Any) -> JsonText:
+    """Keep a JSON document as the text that a driver has received; SQLite may have stored a number instead."""
+    return JsonText(bytes(value).decode() if isinstance(value, bytes | bytearray | memoryview) else value)
+
+
 def _json(value: Any) -> str:
+    """Return a document as text. The elements of a list may be documents, too."""
+    if isinstance(value, JsonText):
+        return str(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_json, value))}]"
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -54,11 +71,30 @@ def _bytes(value: Any) -> bytes:
 
 
 _ANY_DAY: Final = datetime.date(2000, 1, 1)
+_FLOAT_DIGITS: Final = 15
+"""The number of decimal digits that a float always holds."""
 _EXACT: Final = Context(prec=10_000, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[Inexact, InvalidOperation])
 
 
+def _number(value: Any) -> Decimal:
+    """Return a number with the digits in which Python prints it: drivers without decimal numbers return floats."""
+    return Decimal(repr(value) if isinstance(value, float) else value)
+
+
 def _plain(value: Any) -> str:
-    return format(Decimal(value), "f")
+    return format(_number(value), "f")
+
+
+def _plain_or_text(value: Any) -> str:
+    """Return a number as text. SQLite also keeps other text in a column for numbers."""
+    return _plain(value) if isinstance(value, int | float) else str(value)
+
+
+def _integer(value: Any) -> int:
+    number = int(value)
+    if isinstance(value, float) and number != value:
+        raise ValueError("it is not a whole number: cast it to another type in a query")
+    return number
 
 
 def _of_set(members: Sequence[str]) -> Callable[[Any], str]:
@@ -82,10 +118,16 @@ def _decimal(scale: int) -> Callable[[Any], Decimal]:
     unit = Decimal((0, (1,), -scale))
 
     def convert(value: Any) -> Decimal:
-        number = Decimal(value)
+        number = _number(value)
         if not number.is_finite():
             raise ValueError(f"{number} is not a Decimal: set decimal.handling.mode to string or double")
-        return _EXACT.quantize(number, unit)
+        # A float such as 0.30000000000000004 is the result of a calculation: all digits that a float holds are 0.3.
+        for each in [number, Decimal(f"{value:.{_FLOAT_DIGITS}g}")] if isinstance(value, float) else [number]:
+            with contextlib.suppress(Inexact):
+                return _EXACT.quantize(each, unit)
+        raise ValueError(
+            f"it has more than {scale} digits after the point: set decimal.handling.mode to string or double"
+        )
 
     return convert
 
@@ -161,15 +203,15 @@ def _type_of(
         case mysql.BIGINT(unsigned=True):
             return _decimal_type(0, decimals)
         case mysql.INTEGER(unsigned=True):
-            return INT64, int
+            return INT64, _integer
         case mysql.SMALLINT(unsigned=True):
-            return INT32, int
+            return INT32, _integer
         case sa.BigInteger():
-            return INT64, int
+            return INT64, _integer
         case sa.SmallInteger():
-            return INT16, int
+            return INT16, _integer
         case sa.Integer():
-            return (INT64 if dialect == "sqlite" else INT32), int
+            return (INT64 if dialect == "sqlite" else INT32), _integer
         case sa.Float():  # a subclass of Numeric
             return FLOAT64, float
         case sa.Numeric():
@@ -202,7 +244,7 @@ def _decimal_type(scale: int | None, decimals: str) -> tuple[Schema, Callable[[A
     if decimals == "double":
         return FLOAT64, float
     if scale is None:
-        return STRING, str
+        return STRING, _plain_or_text
     return (STRING, _plain) if decimals == "string" else (decimal_schema(scale), _decimal(scale))
 
 
@@ -218,6 +260,7 @@ _BY_VALUE: Final[tuple[tuple[type, Schema, Callable[[Any], Any]], ...]] = (
     (bool, BOOLEAN, _same),
     (int, INT64, _same),
     (float, FLOAT64, _same),
+    (JsonText, STRING, str),
     (str, STRING, _same),
     (bytes, BYTES, _same),
     (bytearray, BYTES, _bytes),

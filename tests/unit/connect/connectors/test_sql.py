@@ -319,6 +319,55 @@ async def test_columns_have_types(database: sqlite3.Connection, tmp_path: Path) 
     assert empty.value.values[1:] == [None] * 8
 
 
+async def test_json_is_the_text_that_the_database_has(database: sqlite3.Connection, tmp_path: Path) -> None:
+    documents = ['{"n": 12345678901234567.891, "e": 1e400,"n":2}', "[1.10]", "null", '"text"', "5"]
+    database.execute("CREATE TABLE documents (id INTEGER PRIMARY KEY NOT NULL, j JSON)")
+    rows(database, "documents", *enumerate(documents))
+    for read in (
+        {"table_whitelist": "documents"},
+        {"table_whitelist": "", "query": "SELECT id, j||'' AS j FROM documents"},
+    ):
+        records = await source(tmp_path, "incrementing", **read).read(5)
+        assert [record.value["j"] for record in records] == documents
+
+
+async def test_decimals_of_sqlite_have_all_stored_digits(database: sqlite3.Connection, tmp_path: Path) -> None:
+    database.execute("CREATE TABLE d (id INTEGER PRIMARY KEY NOT NULL, fixed DECIMAL(30,2), free NUMERIC)")
+    rows(database, "d", (1, 2**62 + 1, 2**62 + 1), (2, 0.1, 0.1), (3, "123456789012.25", 1e-9), (4, 0.1 + 0.2, 1e22))
+    records = await source(tmp_path, "incrementing", table_whitelist="d").read(4)
+    exact = ["4611686018427387905.00", "0.10", "123456789012.25", "0.30"]
+    assert [str(record.value["fixed"]) for record in records] == exact
+    free = ["4611686018427387905", "0.1", "0.000000001", "10000000000000000000000"]
+    assert [record.value["free"] for record in records] == free
+
+
+async def test_decimals_of_sqlite_beyond_their_scale_are_refused(database: sqlite3.Connection, tmp_path: Path) -> None:
+    database.execute("CREATE TABLE d (id INTEGER PRIMARY KEY NOT NULL, fixed DECIMAL(9,2))")
+    rows(database, "d", (1, 1.239))
+    texts = await source(tmp_path, "incrementing", table_whitelist="d", decimal_handling_mode="string").read(1)
+    assert texts[0].value["fixed"] == "1.239"
+    with pytest.raises(ConnectError, match=r"table d, column fixed: 1\.239 .*set decimal\.handling\.mode to string"):
+        await source(tmp_path, "incrementing", table_whitelist="d").read(1)
+
+
+async def test_a_decimal_of_sqlite_is_an_exact_position(database: sqlite3.Connection, tmp_path: Path) -> None:
+    database.execute("CREATE TABLE d (id NUMERIC NOT NULL PRIMARY KEY, name TEXT)")
+    numbers = [2**53, 2**53 + 1, 2**53 + 2, 2**53 + 3]
+    rows(database, "d", *((number, str(number)) for number in numbers))
+    for mode in ("incrementing", "bulk"):
+        new = source(tmp_path, mode, table_whitelist="d", batch_max_rows="1")
+        assert names(await new.read(4)) == [str(number) for number in numbers]
+
+
+async def test_an_integer_column_of_sqlite_with_a_fraction_is_refused(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    database.execute("CREATE TABLE i (id INTEGER PRIMARY KEY NOT NULL, n INTEGER)")
+    rows(database, "i", (1, 1.5))
+    with pytest.raises(ConnectError, match=r"table i, column n: 1\.5 does not fit its type: it is not a whole number"):
+        await source(tmp_path, "incrementing", table_whitelist="i").read(1)
+
+
 async def test_new_columns_are_seen_after_a_while(database: sqlite3.Connection, tmp_path: Path) -> None:
     rows(database, "t", (1, OLD, "a"))
     new = source(tmp_path, "incrementing", table_poll_interval_ms="1")
