@@ -56,11 +56,10 @@ async def change(
     if offsets is None:
         known = await listed(await worker.offset_stores(name, config), name)
         offsets = [(each["partition"], None) for each in known["offsets"]]
-    settings = worker.resolved(config)
-    connector = connector_class(settings)()
     calls = Calls(f"alter offsets of {name}")
     try:
-        checked = await calls.call(connector.alter_offsets, settings, offsets)
+        with worker.resolved(config) as settings:
+            checked = await calls.call(connector_class(settings)().alter_offsets, settings, offsets)
     finally:
         calls.close()
     if offsets:

@@ -23,6 +23,7 @@ from ..plugin_versions import mismatch, version_setting
 from ..plugins import PluginKind, class_name, installed, load_class, names_sink
 from ..settings.overrides import check_class
 from ..settings.providers import ConfigProviders
+from ..settings.secrets import Secrets
 from ..settings.security import is_secret, refused_overrides
 from ..task.topics import topic_groups
 from ..transforms.chain import enriched
@@ -65,7 +66,8 @@ async def validate_connector(
     cls = connector_class(stored)
     connector: SourceConnector = cls()
     name = stored["connector.class"]
-    resolved = providers.resolved({key: value for key, value in stored.items() if value is not None})
+    secrets = Secrets()
+    resolved = providers.resolved({key: value for key, value in stored.items() if value is not None}, secrets)
     config: Mapping[str, str | None] = {**stored, **resolved}
     table = enriched(_without_unknown_versions(table, resolved), config)
     values = {value.name: value for value in table.validate(config)}
@@ -84,7 +86,8 @@ async def validate_connector(
     if has_its_version:
         calls = Calls(f"validate {name}")
         try:
-            outcomes = await calls.call(connector.validate, config)
+            with secrets.hidden_in_errors():
+                outcomes = await calls.call(connector.validate, config)
         finally:
             calls.close()
     keys = {**table.keys, **own.keys}

@@ -14,6 +14,7 @@ from typing import Final
 
 from ..errors import ConfigValueError, ConnectError
 from .files import properties
+from .secrets import Secrets
 
 PROVIDERS: Final = "config.providers"
 
@@ -39,18 +40,23 @@ class ConfigProviders:
         """Return whether a value contains a variable of one of the providers."""
         return value is not None and any(match[1] in self._providers for match in _VARIABLE.finditer(value))
 
-    def resolved(self, settings: Mapping[str, str]) -> dict[str, str]:
-        """Return settings with the values of their variables.
+    def resolved(self, settings: Mapping[str, str], secrets: Secrets | None = None) -> dict[str, str]:
+        """Return settings with the values of their variables, and add these values to `secrets`.
 
         Variables of other providers stay as they are. Raises ConfigValueError, which shows the variables instead of
         values, if a variable has no value.
         """
-        return {name: self._resolved(name, value) for name, value in settings.items()}
+        return {name: self._resolved(name, value, secrets) for name, value in settings.items()}
 
-    def _resolved(self, name: str, value: str) -> str:
+    def _resolved(self, name: str, value: str, secrets: Secrets | None = None) -> str:
         def found(match: re.Match[str]) -> str:
             provider = self._providers.get(match[1])
-            return match[0] if provider is None else provider(match[2] or "", match[3])
+            if provider is None:
+                return match[0]
+            text = provider(match[2] or "", match[3])
+            if secrets is not None:
+                secrets.add(text, match[0])
+            return text
 
         try:
             return _VARIABLE.sub(found, value)

@@ -13,6 +13,7 @@ from ..errors import ConfigValueError
 from .overrides import accepted, ignored
 from .providers import PROVIDERS, ConfigProviders
 from .rest import ADMIN_LISTENERS, HTTPS_PREFIXES, ROWS, RestSettings
+from .secrets import Secrets
 from .security import refuse_of_worker
 
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
@@ -186,7 +187,9 @@ class WorkerConfig:
     def __init__(self, table: ConfigDef, originals: Mapping[str, str]) -> None:
         """Raise ConfigValueError for an invalid value, and for a setting that requests unsupported protection."""
         self.providers = ConfigProviders(originals)
-        self.originals = self.providers.resolved(originals)
+        self.secrets = Secrets()
+        """The values of the variables in the worker's settings."""
+        self.originals = self.providers.resolved(originals, self.secrets)
         """The settings as text, with the values of their variables."""
         refuse_of_worker(self.originals)
         self.table = table

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from ...client.admin import Admin
 from ...client.errors import KafkaError
@@ -21,6 +22,7 @@ from ..plugin_versions import require
 from ..plugins import class_name
 from ..settings.connector import ConnectorConfig, plugin, source_config_def, storage_problem
 from ..settings.overrides import ignored
+from ..settings.secrets import Secrets
 from ..settings.worker import WorkerConfig
 from ..stores.config_records import TargetState
 from ..stores.ids import ConnectorTaskId
@@ -46,8 +48,6 @@ class Worker:
 
     def __init__(self, config: WorkerConfig, offsets: OffsetStore, listener: StatusListener) -> None:
         self.config = config
-        self.resolved = config.providers.resolved
-        """Replaces the variables in the settings of a connector or task with their values. Raises ConfigValueError."""
         self.table: ConfigDef = source_config_def(
             {name: config[name] for name in ("key.converter", "value.converter", "header.converter")}
         )
@@ -63,6 +63,18 @@ class Worker:
         tasks = {task: runner.metrics for task, (runner, _) in self._tasks.items()}
         return exposition(self._connectors.values(), tasks, self._connector_starts, self._task_starts, others)
 
+    @contextmanager
+    def resolved(self, config: Mapping[str, str]) -> Iterator[dict[str, str]]:
+        """Provide the settings of a connector with the values of their variables.
+
+        Errors that the block raises show the variables instead of the values. Raises ConfigValueError for a variable
+        without a value.
+        """
+        secrets = Secrets(self.config.secrets)
+        settings = self.config.providers.resolved(config, secrets)
+        with secrets.hidden_in_errors():
+            yield settings
+
     # -- connectors
 
     async def start_connector(
@@ -76,12 +88,13 @@ class Worker:
         self, name: str, stored: Mapping[str, str], target: TargetState, reconfigure: Callable[[], None]
     ) -> None:
         version = None
+        secrets = Secrets(self.config.secrets)
 
         async def report(state: State, trace: str | None) -> None:
-            await self._listener.status(name, state, trace, version)
+            await self._listener.status(name, state, trace and secrets.hidden(trace), version)
 
         try:
-            config = self.resolved(stored)
+            config = self.config.providers.resolved(stored, secrets)
             connector: SourceConnector = plugin("connector.class", config["connector.class"], SourceConnector)
             version = connector.version()
             require(class_name(type(connector)), config.get("connector.plugin.version"), version)
@@ -93,10 +106,11 @@ class Worker:
             stores = await self._stores.of(name, settings)
         except Exception as error:
             await report(State.FAILED, "".join(traceback.format_exception(error)))
-            raise ConnectError(f"connector {name} could not be set up: {error}") from error
+            raise ConnectError(secrets.hidden(f"connector {name} could not be set up: {error}")) from error
         runner = ConnectorRunner(name, connector, config, stored, StoredOffsets(name, stores), report, reconfigure)
         self._connectors[name] = runner
-        await runner.transition_to(target)
+        with secrets.hidden_in_errors():
+            await runner.transition_to(target)
 
     async def stop_connector(self, name: str) -> None:
         """Stop a connector, within task.shutdown.graceful.timeout.ms."""
@@ -151,7 +165,8 @@ class Worker:
 
     async def offset_stores(self, name: str, config: Mapping[str, str]) -> list[OffsetStore]:
         """Return a connector's offset stores: that of its own topic, if it has one, and the worker's."""
-        return await self._stores.of(name, ConnectorConfig(self.table, self.resolved(config)))
+        with self.resolved(config) as settings:
+            return await self._stores.of(name, ConnectorConfig(self.table, settings))
 
     async def keep_offsets_of(self, connectors: Collection[str]) -> None:
         """Keep reading only these connectors' own offsets topics. Other topics are opened again when they are used."""
@@ -164,10 +179,11 @@ class Worker:
 
         With exactly-once delivery, the write uses the transactional id of the connector's first task, which it fences.
         """
-        settings = ConnectorConfig(self.table, self.resolved(config))
         first = ConnectorTaskId(name, 0)
-        client = self._factory.transactional_client(first, settings) if self.config.exactly_once else None
-        await self._stores.write(name, settings, offsets, client)
+        with self.resolved(config) as resolved:
+            settings = ConnectorConfig(self.table, resolved)
+            client = self._factory.transactional_client(first, settings) if self.config.exactly_once else None
+            await self._stores.write(name, settings, offsets, client)
 
     # -- tasks
 
@@ -191,17 +207,18 @@ class Worker:
         if task in self._tasks:
             raise ConnectError(f"Task already exists in this worker: {task}")
         version = None
+        secrets = Secrets(self.config.secrets)
 
         async def report(state: State, trace: str | None) -> None:
             starting.ended(success=state is not State.FAILED)
-            await self._listener.status(task, state, trace, version)
+            await self._listener.status(task, state, trace and secrets.hidden(trace), version)
 
         def make() -> TaskRunner:
             return self._factory.runner(task, settings, own, report, checks)
 
         starting = self._task_starts.begin()
         try:
-            settings, own = self.resolved(connector), self.resolved(config)
+            settings, own = (self.config.providers.resolved(each, secrets) for each in (connector, config))
             version = self._factory.version(settings)
             runner = make()
         except Exception as error:
@@ -286,9 +303,9 @@ class Worker:
         ids = [transactional_id(self.config["group.id"], ConnectorTaskId(connector, number)) for number in numbers]
         if not ids:
             return
-        settings = ConnectorConfig(self.table, self.resolved(config))
-        async with Admin(client_settings(self.config, settings, "admin")) as client:
-            outcomes = await client.fence_producers(ids)
+        with self.resolved(config) as settings:
+            async with self._admin(settings) as client:
+                outcomes = await client.fence_producers(ids)
         failed = {name: outcome.error for name, outcome in outcomes.items() if outcome.error is not None}
         if failed:
             name, error = next(iter(failed.items()))
@@ -300,10 +317,10 @@ class Worker:
         The cluster lists these producers by their transactional ids, so it does not matter which worker ran the tasks.
         """
         prefix = transactional_id(self.config["group.id"], ConnectorTaskId(connector, 0)).removesuffix("0")
-        settings = ConnectorConfig(self.table, self.resolved(config))
         try:
-            async with Admin(client_settings(self.config, settings, "admin")) as client:
-                listed = [each.transactional_id for each in await client.list_transactions()]
+            with self.resolved(config) as settings:
+                async with self._admin(settings) as client:
+                    listed = [each.transactional_id for each in await client.list_transactions()]
             numbers = [name.removeprefix(prefix) for name in listed if name.startswith(prefix)]
             await self._fence(connector, sorted({int(each) for each in numbers if each.isdecimal()}), config)
         except KafkaError as error:
@@ -315,6 +332,9 @@ class Worker:
         for name in self.connectors():
             await self.stop_connector(name)
         await self._stores.close()
+
+    def _admin(self, settings: Mapping[str, str]) -> Admin:
+        return Admin(client_settings(self.config, ConnectorConfig(self.table, settings), "admin"))
 
     async def _in_time(self, ending: Awaitable[None], what: str) -> None:
         try:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 from oncelog.client.errors import ProducerFencedError
@@ -328,8 +329,9 @@ class ScriptedWork:
     async def offset_stores(self, name: str, config: Any) -> list[Any]:
         return []
 
-    def resolved(self, config: Any) -> Any:
-        return config
+    @contextmanager
+    def resolved(self, config: Any) -> Iterator[Any]:
+        yield config
 
     async def stop(self) -> None:
         self.done.append("stop")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from oncelog.connect.errors import ConfigValueError
 from oncelog.connect.settings.providers import ConfigProviders
+from oncelog.connect.settings.secrets import Secrets
 from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
 
 JAVA = "org.apache.kafka.common.config.provider."
@@ -133,3 +134,12 @@ def test_the_settings_of_a_task_have_the_variables_of_its_connector() -> None:
     given = {"password": "${p:PASSWORD}", "topic": "${topic}", "unused": "${p:X}"}
     task = {"password": "secret", "topic": "changed", "task": "1"}
     assert environment.with_variables(task, given) == {"password": "${p:PASSWORD}", "topic": "changed", "task": "1"}
+
+
+def test_a_short_value_is_hidden_only_as_a_whole_word() -> None:
+    secrets = Secrets()
+    secrets.add("me", "${p:USER}")
+    secrets.add("", "${p:EMPTY}")
+    secrets.add("${p", "${p:ODD}")
+    assert secrets.hidden("me:some name of ${p:USER}") == "${p:USER}:some name of ${p:USER}"
+    assert Secrets().hidden("me") == "me"

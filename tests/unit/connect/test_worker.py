@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import urllib.parse
 from typing import Any, ClassVar
 
 import pytest
@@ -10,12 +11,14 @@ from oncelog.connect.api.connector import SourceConnector
 from oncelog.connect.api.task import SourceTask
 from oncelog.connect.errors import ConnectError
 from oncelog.connect.herder import offset_requests
+from oncelog.connect.herder.validation import validate_connector
 from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
 from oncelog.connect.stores.config_records import TargetState
 from oncelog.connect.stores.ids import ConnectorTaskId
 from oncelog.connect.stores.memory_log import MemoryLog
 from oncelog.connect.stores.offset_store import OffsetStore
 from oncelog.connect.stores.status_records import State
+from oncelog.connect.task.at_least_once import AtLeastOnceDelivery
 from oncelog.connect.task.runner import TaskRunner
 from oncelog.connect.worker.offset_stores import OffsetStores
 from oncelog.connect.worker.task_factory import TaskFactory
@@ -25,9 +28,11 @@ from oncelog.connect.worker.worker import Worker
 class Listener:
     def __init__(self) -> None:
         self.heard: list[tuple[str | ConnectorTaskId, State]] = []
+        self.traces: list[str] = []
 
     async def status(self, what: str | ConnectorTaskId, state: State, trace: str | None, version: str | None) -> None:
         self.heard.append((what, state))
+        self.traces += [trace] if trace else []
 
     def topic_used(self, task: ConnectorTaskId, topic: str) -> None:
         pass
@@ -242,6 +247,77 @@ async def test_a_connector_whose_stored_settings_are_not_valid_any_more_is_faile
         await running.start_connector("c", config, TargetState.STARTED, nothing)
     assert listener.heard == [("c", State.FAILED)]
     await running.stop()
+
+
+class Telling(SourceConnector):
+    """Quotes its password in each of its errors."""
+
+    @property
+    def task_class(self) -> Any:  # type: ignore[override]
+        return TellingTask
+
+    def start(self, config: Any) -> None:
+        raise RuntimeError(f"cannot log in with {config['password']}")
+
+    def validate(self, config: Any) -> Any:
+        raise RuntimeError(f"cannot check {config['password']}")
+
+    def alter_offsets(self, config: Any, offsets: Any) -> bool:
+        raise ConnectError(f"cannot log in with {config['password']}")
+
+    def task_configs(self, max_tasks: int) -> Any:
+        raise NotImplementedError
+
+
+class TellingTask(SourceTask):
+    """Quotes its password and the worker's in its error."""
+
+    def start(self, config: Any) -> None:
+        raise OSError(5, f"{config['password']!r}, url=//u:{urllib.parse.quote(config['password'])}@h, worker's secret")
+
+    def poll(self) -> Any:
+        raise NotImplementedError
+
+
+async def test_no_status_and_no_error_contains_the_value_of_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PASSWORD", "hunter'2/\n\nBEGIN KEY")
+    monkeypatch.setenv("OF_WORKER", "worker's secret")
+    running, listener = await worker(
+        **{"config.providers": "env", "config.providers.env.class": "EnvVarConfigProvider"},
+        **{"producer.client.id": "${env:OF_WORKER}"},
+    )
+    name = f"{__name__}:Telling"
+    stored = {"name": "c", "connector.class": name, "password": "${env:PASSWORD}"}
+    with pytest.raises(ConnectError, match=r"could not be started: cannot log in with \$\{env:PASSWORD\}"):
+        await running.start_connector("c", stored, TargetState.STARTED, nothing)
+    task = ConnectorTaskId("c", 0)
+    settings = {**stored, "task.class": f"{name}Task", "producer.override.linger.ms": "${env:PASSWORD}"}
+    monkeypatch.setattr(AtLeastOnceDelivery, "start", returns)
+    monkeypatch.setattr(AtLeastOnceDelivery, "finish_failed", returns)
+    monkeypatch.setattr(AtLeastOnceDelivery, "close", returns)
+    await running.start_task(task, stored, settings, TargetState.STARTED)
+    while len(listener.heard) < 2:
+        await asyncio.sleep(0.001)
+    await running.start_task(
+        ConnectorTaskId("c", 1), {**stored, "errors.tolerance": "${env:PASSWORD}"}, settings, TargetState.STARTED
+    )
+    assert [state for _, state in listener.heard] == [State.FAILED] * 3
+    with pytest.raises(ConnectError, match=r"cannot log in with \$\{env:PASSWORD\}"):
+        await offset_requests.change(running, stored, "c", [({"a": 1}, None)])
+    with pytest.raises(ConnectError, match=r"cannot check \$\{env:PASSWORD\}"):
+        await validate_connector(
+            stored, running.table, exactly_once=False, override_policy="All", providers=running.config.providers
+        )
+    connector, task_started, task_made = listener.traces
+    assert "RuntimeError: cannot log in with ${env:PASSWORD}" in connector
+    assert 'OSError: [Errno 5] "${env:PASSWORD}", url=//u:${env:PASSWORD}@h, ${env:OF_WORKER}' in task_started
+    assert "Invalid value ${env:PASSWORD} for configuration errors.tolerance" in task_made
+    assert not [part for part in ("hunter", "BEGIN", "secret") if part in "".join(listener.traces)]
+    await running.stop()
+
+
+async def returns(*_: Any) -> None:
+    """Replace a method of a delivery."""
 
 
 class Checks:
