@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from http import HTTPStatus
 from typing import Any, Final
@@ -159,14 +160,17 @@ async def offsets(request: Request) -> Response:
 
 
 async def alter_offsets(request: Request) -> Response:
-    """Set offsets of a stopped connector."""
+    """Set offsets of a stopped connector. If a source partition is listed repeatedly, its last offset counts."""
     body = known_fields(read_json(request), "offsets")
     entries = body.get("offsets")
     if entries is not None and not isinstance(entries, list):
         raise ConnectError('the field "offsets" must be a list of {"partition": {…}, "offset": {…}}')
     pairs = [known_fields(each, "partition", "offset") for each in entries or []]
-    wanted = [(_object(each, "partition") or {}, _object(each, "offset")) for each in pairs]
-    return answer(await request.herder.alter_offsets(_name(request), wanted))
+    wanted: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {}
+    for each in pairs:
+        partition, offset = _object(each, "partition") or {}, _object(each, "offset")
+        wanted[json.dumps(partition, sort_keys=True)] = partition, offset
+    return answer(await request.herder.alter_offsets(_name(request), list(wanted.values())))
 
 
 async def reset_offsets(request: Request) -> Response:

@@ -117,18 +117,24 @@ class LinkedPages(Pages):
         return {"url": None}
 
     def _at(self, offset: Mapping[str, Any]) -> dict[str, Any]:
-        return {"url": _either(offset["url"], str, type(None))}
+        url = _either(offset["url"], str, type(None))
+        if url is not None:
+            self._require_same_server(url, "the offset has the page")
+        return {"url": url}
 
     def _next(self, answer: Answer, records: list[Any]) -> dict[str, Any] | None:
         if answer.next_link is None:
             return None
         url = urljoin(answer.url, answer.next_link)
-        if urlsplit(url)[:2] != urlsplit(self._template)[:2]:
-            raise ConnectError(
-                f"{answer.url} links to a next page on another server, {url}. The headers of headers.file are "
-                "not sent to other servers. Change the setting url"
-            )
+        self._require_same_server(url, f"{answer.url} links to the next page")
         return {"url": url}
+
+    def _require_same_server(self, url: str, where: str) -> None:
+        if _origin(url) != _origin(self._template):
+            raise ConnectError(
+                f"{where} {url}, which is on another server than the setting url. The headers of headers.file are not "
+                "sent to other servers. Change the setting url"
+            )
 
 
 class CursorPages(Pages):
@@ -146,7 +152,9 @@ class CursorPages(Pages):
 
     def _next(self, answer: Answer, records: list[Any]) -> dict[str, Any] | None:
         cursor = pointers.resolve(pointers.parse(self._settings["cursor.pointer"]), answer.document)
-        return None if cursor in (pointers.MISSING, None, "", False) else {"cursor": _cursor(answer.url, cursor)}
+        if cursor is pointers.MISSING or cursor is None or cursor is False or cursor == "":
+            return None
+        return {"cursor": _cursor(answer.url, cursor)}
 
 
 class NumberedPages(Pages):
@@ -251,6 +259,16 @@ class RecordCursor:
                 url,
                 count,
             )
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None] | None:
+    """Return the scheme, host and port of a URL; None if it has no valid port."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        return None
+    return parts.scheme, parts.hostname, port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
 def filled(template: str, cursor: Any) -> str:

@@ -46,6 +46,10 @@ class Given:
         self.config = patch
         return Put(False, {"name": name})
 
+    async def alter_offsets(self, name: str, offsets: Any) -> dict[str, Any]:
+        self.offsets = offsets
+        return {}
+
     async def validate(self, config: Mapping[str, str | None]) -> dict[str, Any]:
         self.config = config
         return {}
@@ -71,6 +75,19 @@ async def test_numbers_in_settings_stay_as_they_were_written(method: str, path: 
     herder = Given()
     assert (await ask(herder, method, path, body)).status < 300
     assert {**herder.config, "name": "c"} == {**AS_WRITTEN, "name": "c"}
+
+
+async def test_the_last_offset_of_a_partition_counts() -> None:
+    herder = Given()
+    listed = [
+        ({"a": 1, "b": 2}, {"n": 1}),
+        ({"a": True, "b": 2}, {"n": 2}),
+        ({"b": 2, "a": 1}, {"n": 3}),
+        ({"a": 1.0, "b": 2}, None),
+    ]
+    body = {"offsets": [{"partition": partition, "offset": offset} for partition, offset in listed]}
+    assert (await ask(herder, "PATCH", "/connectors/c/offsets", json.dumps(body).encode())).status == 200
+    assert [repr(offset) for _, offset in herder.offsets] == ["{'n': 3}", "{'n': 2}", "None"]
 
 
 @pytest.mark.parametrize(

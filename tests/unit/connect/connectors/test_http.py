@@ -14,6 +14,8 @@ from oncelog.connect import ConnectError, SourceRecord
 aiohttp = pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
 from aiohttp import web  # noqa: E402
 from oncelog.connect.connectors.http.connector import HttpSourceConnector  # noqa: E402
+from oncelog.connect.connectors.http.paging import paging  # noqa: E402
+from oncelog.connect.connectors.http.settings import SETTINGS  # noqa: E402
 from oncelog.connect.converters.json_converter import JsonConverter  # noqa: E402
 from support.source_tasks import Source  # noqa: E402
 
@@ -285,6 +287,27 @@ async def test_a_cursor_beyond_64_bits_is_a_text_in_the_offset(api: Api) -> None
     assert api.requests[-1].query_string == "since=98765432109876543210"
 
 
+@pytest.mark.parametrize(
+    ("following", "query"), [(0, "limit=3&after=0"), (0.0, "limit=3&after=0.0"), ("0", "limit=3&after=0")]
+)
+async def test_a_cursor_may_be_zero(api: Api, following: Any, query: str) -> None:
+    pages = [{"data": {"items": [{"id": 1}]}, "meta": {"next": following}}, {"data": {"items": [{"id": 2}]}}]
+    api.answers = [web.json_response(page) for page in pages]
+    records = await source(api, "cursor").read(2)
+    assert [record.value["id"] for record in records] == [1, 2]
+    assert api.requests[1].query_string == query
+
+
+@pytest.mark.parametrize("meta", [{"next": None}, {"next": ""}, {"next": False}, {}])
+async def test_a_page_without_a_cursor_is_the_last_one(api: Api, meta: dict[str, Any]) -> None:
+    page = {"data": {"items": [{"id": 1}]}, "meta": meta}
+    api.answers = [web.json_response(page), web.json_response(page)]
+    new = source(api, "cursor")
+    (record,) = await new.read(1)
+    assert record.source_offset == {"cursor": None, "records": 1}
+    await new.nothing(1)
+
+
 Broken = Callable[[], web.Response]
 
 
@@ -316,6 +339,19 @@ async def test_a_next_page_on_another_server_is_refused(api: Api) -> None:
     async with await source(api, "link").task() as task:
         with pytest.raises(ConnectError, match="another server"):
             await task.poll()
+
+
+@pytest.mark.parametrize(
+    "url", ["http://other.example/x", "https://127.0.0.1/x", "http://127.0.0.1:1/x", "/link", "http://127.0.0.1:x/"]
+)
+async def test_an_offset_with_a_page_on_another_server_is_refused(api: Api, url: str) -> None:
+    config, offset = source(api, "link").config, {"url": url, "records": 0}
+    with pytest.raises(ConnectError, match=f"the offset has the page {url}, which is on another server"):
+        await HttpSourceConnector().alter_offsets(config, [({"url": config["url"]}, offset)])
+    with pytest.raises(ConnectError, match="another server"):
+        paging(SETTINGS.parse(config), offset)
+    same = {"url": "http://LOCALHOST/x", "records": 0}
+    assert paging(SETTINGS.parse({**config, "url": "http://localhost:80/"}), same).url() == same["url"]
 
 
 async def test_records_that_disappear_are_noticed(api: Api) -> None:
