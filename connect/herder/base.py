@@ -172,7 +172,7 @@ class BaseHerder:
             config,
             self._worker.table,
             exactly_once=self.config.exactly_once,
-            override_policy=self.config["connector.client.config.override.policy"],
+            override_policy=self.config.override_policy,
             providers=self.config.providers,
             creates_topics=self.config["topic.creation.enable"],
         )

@@ -8,7 +8,7 @@ from typing import Final
 from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, OneOf, OneOfIgnoringCase, Type, at_least, between
 from ..errors import ConfigValueError
 from ..signatures import ALGORITHMS, MIN_KEY_BITS
-from .worker import COMMON, WorkerConfig
+from .worker import COMMON, WorkerConfig, partitions, replication_factor
 
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 _MAX_INT: Final = 2**31 - 1
@@ -16,11 +16,6 @@ _MAX_INT: Final = 2**31 - 1
 CONFIG_STORAGE: Final = "config.storage."
 OFFSET_STORAGE: Final = "offset.storage."
 STATUS_STORAGE: Final = "status.storage."
-
-
-def _replicas(name: str, value: int) -> None:
-    if value < 1 and value != -1:
-        raise ConfigValueError(name, value, "Replication factor must be positive, or -1 to use the broker's default")
 
 
 def _key_size(name: str, value: int | None) -> None:
@@ -63,16 +58,17 @@ _ROWS: Final = (
     ConfigKey("config.storage.topic", Type.STRING, REQUIRED, _HIGH, "Topic for the settings of connectors and tasks."),
     ConfigKey(
         "config.storage.replication.factor", Type.SHORT, 3, _LOW,
-        "Replication factor of a new config topic; -1: the broker's default.", _replicas,
+        "Replication factor of a new config topic; -1: the broker's default.", replication_factor,
     ),
     ConfigKey("offset.storage.topic", Type.STRING, REQUIRED, _HIGH, "Topic for the offsets of source connectors."),
     ConfigKey("status.storage.topic", Type.STRING, REQUIRED, _HIGH, "Topic for the states of connectors and tasks."),
     ConfigKey(
-        "status.storage.partitions", Type.INT, 5, _LOW, "Number of partitions of a new status topic.", at_least(1),
+        "status.storage.partitions", Type.INT, 5, _LOW,
+        "Number of partitions of a new status topic; -1: the broker's default.", partitions,
     ),
     ConfigKey(
         "status.storage.replication.factor", Type.SHORT, 3, _LOW,
-        "Replication factor of a new status topic; -1: the broker's default.", _replicas,
+        "Replication factor of a new status topic; -1: the broker's default.", replication_factor,
     ),
     ConfigKey(
         "connect.protocol", Type.STRING, "sessioned", _LOW,

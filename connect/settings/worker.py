@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ...client.config import ClientConfig, ConsumerConfig, ProducerConfig
-from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, OneOf, OneOfIgnoringCase, Type, at_least
+from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, OneOfIgnoringCase, Type, at_least
 from ..errors import ConfigValueError
 from .overrides import accepted, ignored
 from .providers import PROVIDERS, ConfigProviders
@@ -17,6 +17,38 @@ from .secrets import Secrets
 from .security import refuse_of_worker
 
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+
+_PACKAGE: Final = "org.apache.kafka.connect.connector.policy."
+_POLICY: Final = "ConnectorClientConfigOverridePolicy"
+_POLICIES: Final = {
+    name: policy
+    for policy in ("All", "None", "Principal")
+    for name in (policy, f"{policy}{_POLICY}", f"{_PACKAGE}{policy}{_POLICY}")
+}
+"""The policies by their names in Kafka Connect: short names, and names of classes with and without the package."""
+
+
+def partitions(name: str, value: int) -> None:
+    """Raise ConfigValueError unless the value is a number of partitions for a new topic."""
+    if value < 1 and value != -1:
+        raise ConfigValueError(name, value, "Number of partitions must be positive, or -1 to use the broker's default")
+
+
+def replication_factor(name: str, value: int) -> None:
+    """Raise ConfigValueError unless the value is a replication factor for a new topic."""
+    if value < 1 and value != -1:
+        raise ConfigValueError(
+            name,
+            value,
+            "Replication factor must be positive and not larger than the number of brokers in the Kafka cluster, or -1 "
+            "to use the broker's default",
+        )
+
+
+def _policy(name: str, value: str) -> None:
+    if value not in _POLICIES:
+        raise ConfigValueError(name, value, "is not a policy of Kafka Connect. Name All, None or Principal")
+
 
 COMMON: Final = ConfigDef(
     ConfigKey("bootstrap.servers", Type.LIST, ["localhost:9092"], _HIGH, "Brokers to connect to first, as host:port."),
@@ -72,8 +104,9 @@ COMMON: Final = ConfigDef(
         Type.STRING,
         "All",
         _MEDIUM,
-        "Which client settings a connector may override: All, None or Principal.",
-        OneOf("All", "None", "Principal"),
+        "Which client settings a connector may override: All, None or Principal. The names of Kafka Connect's classes "
+        "are also possible, such as org.apache.kafka.connect.connector.policy.AllConnectorClientConfigOverridePolicy.",
+        _policy,
     ),
     ConfigKey(
         "topic.creation.enable",
@@ -120,7 +153,12 @@ COMMON: Final = ConfigDef(
         "Topic for the offsets of source connectors. A standalone worker needs it only for exactly-once.",
     ),
     ConfigKey(
-        "offset.storage.partitions", Type.INT, 25, _LOW, "Number of partitions of a new offsets topic.", at_least(1)
+        "offset.storage.partitions",
+        Type.INT,
+        25,
+        _LOW,
+        "Number of partitions of a new offsets topic; -1: the broker's default.",
+        partitions,
     ),
     ConfigKey(
         "offset.storage.replication.factor",
@@ -128,6 +166,7 @@ COMMON: Final = ConfigDef(
         3,
         _LOW,
         "Replication factor of a new offsets topic; -1: the broker's default.",
+        replication_factor,
     ),
     ConfigKey(
         "rest.max.body.bytes",
@@ -204,6 +243,11 @@ class WorkerConfig:
     def exactly_once(self) -> bool:
         """Whether tasks write in transactions (exactly.once.source.support=enabled)."""
         return str(self["exactly.once.source.support"]).lower() == "enabled"
+
+    @property
+    def override_policy(self) -> str:
+        """The policy for overrides of client settings: All, None or Principal."""
+        return _POLICIES[self["connector.client.config.override.policy"]]
 
     @property
     def unknown(self) -> list[str]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 from ...errors import ConnectError
 from . import pointers
-from .requests import Answer
 from .settings import CURSOR, LINK, NONE, OFFSET, PAGE
+
+if TYPE_CHECKING:
+    from .requests import Answer
 
 log = logging.getLogger(__name__)
 

@@ -283,3 +283,41 @@ def worker(table: str, settings: dict[str, str]) -> WorkerConfig:
         return WorkerConfig(STANDALONE, {**WORKER, **settings})
     topics = {f"{kind}.storage.topic": kind for kind in ("config", "offset", "status")}
     return DistributedConfig({**WORKER, **topics, "group.id": "g", **settings})
+
+
+DISTRIBUTED_WORKER = (
+    WORKER | {"group.id": "g"} | {f"{each}.storage.topic": each for each in ("config", "offset", "status")}
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("offset.storage.partitions", "status.storage.partitions", "offset.storage.replication.factor"),
+        *("config.storage.replication.factor", "status.storage.replication.factor"),
+    ],
+)
+def test_the_sizes_of_internal_topics_are_positive_or_the_brokers_default(name: str) -> None:
+    for value in ("-1", "1"):
+        assert DistributedConfig({**DISTRIBUTED_WORKER, name: value})[name] == int(value)
+    for value in ("0", "-2"):
+        with pytest.raises(ConfigValueError, match=rf"configuration {name}: .* positive.* or -1 to use the broker's"):
+            DistributedConfig({**DISTRIBUTED_WORKER, name: value})
+        if name.startswith("offset"):
+            with pytest.raises(ConfigValueError, match=f"configuration {name}: "):
+                WorkerConfig(STANDALONE, {**WORKER, name: value})
+
+
+@pytest.mark.parametrize("policy", ["All", "None", "Principal"])
+def test_a_policy_may_be_named_by_its_class(policy: str) -> None:
+    name, suffix = "connector.client.config.override.policy", "ConnectorClientConfigOverridePolicy"
+    for prefix in ("", "org.apache.kafka.connect.connector.policy."):
+        assert WorkerConfig(STANDALONE, {**WORKER, name: f"{prefix}{policy}{suffix}"}).override_policy == policy
+    assert WorkerConfig(STANDALONE, {**WORKER, name: policy}).override_policy == policy
+    for other in (
+        policy.lower(),
+        f"org.apache.kafka.connect.connector.policy.{policy}",
+        f"com.example.{policy}{suffix}",
+    ):
+        with pytest.raises(ConfigValueError, match=f"configuration {name}: is not a policy of Kafka Connect"):
+            WorkerConfig(STANDALONE, {**WORKER, name: other})
