@@ -213,7 +213,10 @@ class DistributedHerder(BaseHerder):
             raise ConnectError(f"Failed to start connector: {name}")
 
     async def restart_task(self, task: ConnectorTaskId) -> None:
-        """Restart a task. Raises NotFoundError, RequestTargetError, RebalanceNeededError."""
+        """Restart a task.
+
+        Raises NotFoundError, RequestTargetError, RebalanceNeededError, and ConnectError if the task cannot be set up.
+        """
 
         async def restart() -> None:
             await self._check_settled()

@@ -84,7 +84,7 @@ class Herder(Protocol):
         """
 
     async def restart_task(self, task: ConnectorTaskId) -> None:
-        """Restart a task."""
+        """Restart a task. Raises ConnectError if it cannot be set up; a later failure appears only in its status."""
 
     async def offsets(self, name: str) -> Json:
         """Return the committed offsets of a connector."""

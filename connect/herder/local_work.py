@@ -105,9 +105,10 @@ class LocalWork:
         await self.stop(Work.of((), (task for task in self.started.tasks if task.connector in names)))
 
     async def restart_task(self, task: ConnectorTaskId) -> None:
-        """Stop a task of this worker and start it again."""
+        """Stop a task of this worker and start it again. Raises ConnectError if the task cannot be set up."""
         await self._worker.stop_tasks([task])
-        await self._start_task(task)
+        if not await self._start_task(task):
+            raise ConnectError(f"Failed to start task: {task}")
 
     def _start_connector(self, connector: str) -> asyncio.Task[None]:
         self.started |= Work.of([connector], ())
@@ -125,23 +126,24 @@ class LocalWork:
 
         return self._in_background(connector, start)
 
-    async def _start_task(self, task: ConnectorTaskId) -> None:
+    async def _start_task(self, task: ConnectorTaskId) -> bool:
+        """Start a task in the background; return False if it cannot be set up."""
         state = self._configs.snapshot()
         connector, config = state.connector_configs.get(task.connector), state.task_configs.get(task)
         if connector is None:
-            return  # the connector was removed, and a rebalance is due
+            return False  # the connector was removed, and a rebalance is due
+        self.started |= Work.of((), [task])
         if config is None:  # the leader knows the task, but this worker has read a compacted topic (KAFKA-17719)
             unknown = f"this worker found no settings of task {task} in the config topic; restart the connector"
             await self._worker.task_failed(task, ConnectError(unknown))
-        else:
-            await self._worker.start_task(
-                task,
-                {name: value for name, value in connector.items() if value is not None},
-                {name: value for name, value in config.items() if value is not None},
-                state.target_state(task.connector) or TargetState.STARTED,
-                self._checks(task, state.task_config_generations.get(task.connector)),
-            )
-        self.started |= Work.of((), [task])
+            return False
+        return await self._worker.start_task(
+            task,
+            {name: value for name, value in connector.items() if value is not None},
+            {name: value for name, value in config.items() if value is not None},
+            state.target_state(task.connector) or TargetState.STARTED,
+            self._checks(task, state.task_config_generations.get(task.connector)),
+        )
 
     async def _stop_connector(self, connector: str) -> None:
         await self._end_jobs(connector)

@@ -147,10 +147,14 @@ class StandaloneHerder(BaseHerder):
             self._worker.set_target(name, target)
 
     async def restart_connector(self, name: str) -> None:
-        """Restart the connector, and its tasks if their settings have changed."""
+        """Restart the connector, and its tasks if their settings have changed.
+
+        Raises ConnectError if the connector does not start.
+        """
         async with self._change():
             self._require(name, "Unknown connector: {}")
-            await self._restart_connector(name)
+            if not await self._restart_connector(name):
+                raise ConnectError(f"Failed to start connector: {name}")
 
     async def restart_connector_and_tasks(self, request: RestartRequest) -> Json:
         """Restart a connector, its tasks, or both, as the request says.
@@ -168,13 +172,14 @@ class StandaloneHerder(BaseHerder):
             return answer
 
     async def restart_task(self, task: ConnectorTaskId) -> None:
-        """Restart a task."""
+        """Restart a task. Raises ConnectError if it cannot be set up."""
         async with self._change():
             self._require(task.connector, "Unknown connector: {}")
             if task not in self._configs.snapshot().tasks(task.connector):
                 raise NotFoundError(f"Unknown task: {task}")
             await self._worker.stop_tasks([task])
-            await self._start_task(task)
+            if not await self._start_task(task):
+                raise ConnectError(f"Failed to start task: {task}")
 
     async def _change_offsets(self, name: str, offsets: Sequence[tuple[Json, Json | None]] | None) -> bool:
         async with self._change():
@@ -205,7 +210,8 @@ class StandaloneHerder(BaseHerder):
         await self._worker.stop_tasks(self._configs.snapshot().tasks(name))
         await self._worker.stop_connector(name)
 
-    async def _start_connector(self, name: str) -> None:
+    async def _start_connector(self, name: str) -> bool:
+        """Start a connector; return False if it does not start."""
         state = self._configs.snapshot()
         config = self._require(name, "Connector {} not found")
         target = state.target_state(name) or TargetState.STARTED
@@ -219,11 +225,14 @@ class StandaloneHerder(BaseHerder):
             await self._worker.start_connector(name, config, target, reconfigure)
         except ConnectError as error:
             log.error("connector %s was not started: %s", name, error)
+            return False
+        return True
 
-    async def _restart_connector(self, name: str) -> None:
+    async def _restart_connector(self, name: str) -> bool:
         await self._worker.stop_connector(name)
-        await self._start_connector(name)
+        started = await self._start_connector(name)
         await self._update_tasks(name)
+        return started
 
     async def _transition(self, name: str, target: TargetState) -> None:
         try:
@@ -303,11 +312,11 @@ class StandaloneHerder(BaseHerder):
             if task not in started:
                 await self._start_task(task)
 
-    async def _start_task(self, task: ConnectorTaskId) -> None:
+    async def _start_task(self, task: ConnectorTaskId) -> bool:
         state = self._configs.snapshot()
         config = self._require(task.connector, "Connector {} not found")
         given = {key: value for key, value in state.task_configs[task].items() if value is not None}
-        await self._worker.start_task(
+        return await self._worker.start_task(
             task,
             config,
             given,

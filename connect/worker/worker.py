@@ -196,8 +196,8 @@ class Worker:
         checks: StartChecks | None = None,
         *,
         restart_after: type[ProducerLostError] = ProducerLostError,
-    ) -> None:
-        """Start a task in the background. If it cannot be set up, report FAILED instead of raising an error.
+    ) -> bool:
+        """Start a task in the background. If it cannot be set up, report FAILED, and return False.
 
         A task with checks starts again after it has failed with `restart_after`. This is safe, because the checks end
         the task if it does not belong to this worker any more.
@@ -224,10 +224,11 @@ class Worker:
         except Exception as error:
             log.error("task %s could not be set up", task, exc_info=error)
             await report(State.FAILED, "".join(traceback.format_exception(error)))
-            return
+            return False
         runner.set_target(target)
         running = self._run(task, runner, make, report, restart_after if checks is not None else None)
         self._tasks[task] = runner, asyncio.create_task(running, name=f"task {task}")
+        return True
 
     async def task_failed(self, task: ConnectorTaskId, error: ConnectError) -> None:
         """Report a task as FAILED because the herder cannot start it; `error` says why."""

@@ -242,6 +242,8 @@ class ScriptedWork:
         self.fencing.set()
         self.fence_error: ConnectError | None = None
         self.failed: list[str] = []
+        self.unfit = False
+        """Whether connectors do not start, and tasks cannot be set up."""
         self.tasks_started: dict[ConnectorTaskId, None] = {}
         self.reconfigure: dict[str, Any] = {}
         self.restart_after: Any = None
@@ -258,6 +260,9 @@ class ScriptedWork:
     async def start_connector(self, name: str, config: Any, target: TargetState, reconfigure: Any) -> None:
         self.done.append(f"start {name}")
         self.reconfigure[name] = reconfigure
+        if self.unfit:
+            await self.herder.status(name, State.FAILED, None, None)
+            raise ConnectError("unfit")
         if target is TargetState.STARTED:
             self.running.add(name)
         await self.herder.status(name, State.RUNNING, None, None)
@@ -288,12 +293,13 @@ class ScriptedWork:
         checks: Any = None,
         *,
         restart_after: Any = None,
-    ) -> None:
+    ) -> bool:
         self.done.append(f"start {task}")
         self.checks[task] = checks
         self.tasks_started[task] = None
         self.restart_after = restart_after
-        await self.herder.status(task, State.RUNNING, None, None)
+        await self.herder.status(task, State.FAILED if self.unfit else State.RUNNING, None, None)
+        return not self.unfit
 
     async def task_failed(self, task: ConnectorTaskId, error: ConnectError) -> None:
         await self.herder.status(task, State.FAILED, str(error), None)

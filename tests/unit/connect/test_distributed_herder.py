@@ -540,6 +540,20 @@ def test_new_settings_are_followed_at_once_though_the_connector_had_no_tasks_for
     simulate(scenario())
 
 
+def test_a_restart_of_what_does_not_start_is_refused() -> None:
+    async def scenario() -> None:
+        leader, follower = await pair()
+        leader.work.unfit = True
+        for request in (leader.herder.restart_task(C0), leader.herder.restart_connector("c")):
+            error = await failure(request)
+            assert type(error) is ConnectError
+            assert str(error) in ("Failed to start task: c-0", "Failed to start connector: c")
+        await follower.stop()
+        await leader.stop()
+
+    simulate(scenario())
+
+
 def test_a_restart_is_carried_out_by_each_worker_for_what_it_runs() -> None:
     async def scenario() -> None:
         leader, follower = await pair()

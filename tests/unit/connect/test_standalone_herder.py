@@ -89,6 +89,16 @@ async def test_a_fencing_that_hangs_ends_with_the_worker() -> None:
         await start
 
 
+async def test_a_restart_of_what_does_not_start_is_refused() -> None:
+    herder, work = await alone()
+    work.unfit = True
+    with pytest.raises(ConnectError, match=r"^Failed to start task: c-1$"):
+        await herder.restart_task(C1)
+    with pytest.raises(ConnectError, match=r"^Failed to start connector: c$"):
+        await herder.restart_connector("c")
+    await herder.stop()
+
+
 async def test_without_exactly_once_nothing_is_fenced() -> None:
     herder, work = await alone(exactly_once_source_support="disabled")
     assert work.checks == {C0: None, C1: None}

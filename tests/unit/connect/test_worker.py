@@ -105,7 +105,7 @@ async def test_a_task_whose_class_is_missing_here_is_failed() -> None:
     running, listener = await worker()
     task = ConnectorTaskId("c", 0)
     config = {"name": "c", "connector.class": "no.such.module:Connector"}
-    await running.start_task(task, config, {"task.class": "no.such.module:Task"}, TargetState.STARTED)
+    assert not await running.start_task(task, config, {"task.class": "no.such.module:Task"}, TargetState.STARTED)
     assert listener.heard == [(task, State.FAILED)]
     await running.stop()
 
