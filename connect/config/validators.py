@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from ..errors import ConfigValueError
+from .java_regex import compiled
 
 Validator = Callable[[str, Any], None]
 """A function that takes a setting's name and parsed value, and raises ConfigValueError for an invalid value."""
@@ -112,7 +113,7 @@ class Every:
 
 
 class RegularExpression:
-    """Accepts a regular expression. Named groups may have Java's syntax."""
+    """Accepts a regular expression of Java, as far as `compiled` supports it."""
 
     def __call__(self, name: str, value: str | None) -> None:
         """Raise ConfigValueError if the value is None or is not a valid regular expression."""
@@ -125,24 +126,6 @@ class RegularExpression:
 
     def __str__(self) -> str:
         return "valid regex"
-
-
-_ELEMENT: Final = re.compile(r"\\.|\[\^?\]?|\]|&&|.", re.DOTALL)
-
-
-def compiled(pattern: str) -> re.Pattern[str]:
-    """Compile a regular expression whose named groups may have Java's syntax, `(?<name>…)`. Raises re.error.
-
-    Java's intersections and unions of character classes, such as `[a-z&&[^x]]`, are refused, because Python would
-    compile them to something else.
-    """
-    inside = False
-    for element in _ELEMENT.finditer(pattern):
-        text = element[0]
-        if inside and (text[0] == "[" or text == "&&"):
-            raise re.error(f"a nested character class or && is not supported (at position {element.start()})")
-        inside = text[0] == "[" or (inside and text != "]")
-    return re.compile(re.sub(r"\(\?<(?=\w)", "(?P<", pattern))
 
 
 class NonEmptyString:

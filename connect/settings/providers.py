@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from ..config.java_regex import compiled
 from ..errors import ConfigValueError, ConnectError
 from .files import properties
 from .secrets import Secrets
@@ -160,7 +161,7 @@ def _directory_provider(allowed: _Allowed) -> Provider:
 
 def _environment_provider(setting: str, worker: Mapping[str, str]) -> Provider:
     try:
-        pattern = re.compile(worker.get(setting, ".*"), re.DOTALL)
+        pattern = compiled(worker.get(setting, "(?s).*"))
     except re.error as error:
         raise ConfigValueError(setting, worker[setting], f"is not a regular expression: {error}") from None
 

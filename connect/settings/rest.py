@@ -15,9 +15,10 @@ from urllib.parse import urlsplit
 from ...auth.stores import STORE_TYPES
 from ...auth.suites import VERSIONS
 from ..config import ConfigDef, ConfigKey, Importance, OneOf, OneOfIgnoringCase, Type, at_least
+from ..config.java_regex import compiled
 from ..config.protection import HIDDEN, asks_for_protection
 from ..config.types import Password
-from ..config.validators import RegularExpression, compiled
+from ..config.validators import RegularExpression
 from ..errors import ConfigValueError
 
 LISTENERS: Final = "listeners"

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ...client.admin import Admin, NewTopic
 from ...protocol.errors import ErrorCode
-from ..config.validators import compiled
+from ..config.java_regex import compiled
 from ..errors import ConfigValueError, ConnectError, MissingConfigError
 
 log = logging.getLogger(__name__)

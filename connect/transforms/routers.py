@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ..api.records import SourceRecord
 from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, RegularExpression, Type
-from ..config.validators import compiled
+from ..config.java_regex import compiled
 from ..data.logical import from_milliseconds
 from ..errors import ConfigValueError, DataError
 from .date_patterns import DatePattern
@@ -30,7 +30,7 @@ class RegexRouter(Transformation):
                 Type.STRING,
                 REQUIRED,
                 high,
-                "Regular expression that a topic's whole name must match.",
+                "Regular expression of Java that a topic's whole name must match.",
                 RegularExpression(),
             ),
             ConfigKey("replacement", Type.STRING, REQUIRED, high, "The topic's new name; $1 is the first group."),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -11,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from psycopg import sql
 
+from ...config.java_regex import compiled
 from ...errors import ConnectError, RetriableError
 from .pgoutput import Relation, lsn_number, lsn_text
 
@@ -180,7 +180,7 @@ async def _check_partitions(connection: psycopg.AsyncConnection[Any], settings: 
 
 def is_included(full_name: str, settings: Mapping[str, Any]) -> bool:
     """Return whether a table, as SCHEMA.TABLE, matches table.include.list."""
-    return any(re.fullmatch(text, full_name) for text in settings["table.include.list"])
+    return any(compiled(text).fullmatch(full_name) for text in settings["table.include.list"])
 
 
 async def check(connection: psycopg.AsyncConnection[Any]) -> None:

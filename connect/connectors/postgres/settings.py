@@ -6,6 +6,7 @@ import re
 from typing import Any, Final
 
 from ...config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyString, OneOf, Type, at_least, between
+from ...config.java_regex import compiled
 from ...errors import ConfigValueError
 
 BATCH_BYTES: Final = 4 << 20
@@ -23,7 +24,7 @@ def _expressions(name: str, value: Any) -> None:
     text = ""
     try:
         for text in value or ():
-            re.compile(text)
+            compiled(text)
     except re.error as error:
         raise ConfigValueError(name, text, f"is not a regular expression: {error}") from None
 
@@ -44,7 +45,8 @@ SETTINGS = ConfigDef(
               "Connector"),
     ConfigKey(
         "table.include.list", Type.LIST, [r"public\..*"], _HIGH,
-        "Regular expressions for SCHEMA.TABLE; tables that match one of them are read.", _expressions, "Connector",
+        "Java's regular expressions for SCHEMA.TABLE; tables that match one of them are read.", _expressions,
+        "Connector",
     ),
     ConfigKey("slot.name", Type.STRING, "oncelog", _MEDIUM,
               "Name of the replication slot; each connector needs its own.", _identifier, "Connector"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...api.records import SourceRecord
 from ...config import REQUIRED, ConfigDef, ConfigKey, Every, Importance, NonEmptyString, RegularExpression, Type
-from ...config.validators import compiled
+from ...config.java_regex import compiled
 from ..transformation import Predicate
 
 
@@ -16,7 +16,7 @@ class TopicNameMatches(Predicate):
     @classmethod
     def config_def(cls) -> ConfigDef:
         """Return the definitions of the predicate's settings."""
-        doc = "Regular expression that a topic's whole name must match."
+        doc = "Regular expression of Java that a topic's whole name must match."
         valid = Every(NonEmptyString(), RegularExpression())
         return ConfigDef(ConfigKey("pattern", Type.STRING, REQUIRED, Importance.MEDIUM, doc, valid))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from oncelog.connect.config import (
 )
 from oncelog.connect.config.report import key_info, merged, validation_report
 from oncelog.connect.config.types import java_double, parse, text_of
-from oncelog.connect.config.validators import compiled
 from oncelog.connect.errors import ConfigValueError, ConnectError
 
 NAME = ConfigKey(
@@ -253,17 +251,3 @@ def test_a_plugin_whose_module_fails_names_the_failure(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConnectError, match=f"cannot be imported from broken_plugin:Class: {reason}"):
         load_class("broken_plugin:Class")
-
-
-@pytest.mark.parametrize("pattern", ["[a-z&&[^x]]", "[a[bc]]", "x[^]&&a]", r"[\]a[b]]"])
-def test_character_classes_that_python_reads_differently_are_refused(pattern: str) -> None:
-    with pytest.raises(re.error, match="not supported"):
-        compiled(pattern)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "text"),
-    [("[a-z]+&&[0-9]", "ab&&7"), (r"[\[a]+", "[a"), (r"\[[ab]\]", "[b]"), ("[]a]", "]"), ("(?<n>a)[&]", "a&")],
-)
-def test_other_character_classes_are_accepted(pattern: str, text: str) -> None:
-    assert compiled(pattern).fullmatch(text)
