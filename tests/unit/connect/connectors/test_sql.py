@@ -357,6 +357,9 @@ async def test_a_decimal_of_sqlite_is_an_exact_position(database: sqlite3.Connec
     for mode in ("incrementing", "bulk"):
         new = source(tmp_path, mode, table_whitelist="d", batch_max_rows="1")
         assert names(await new.read(4)) == [str(number) for number in numbers]
+    new = source(tmp_path, "incrementing", table_whitelist="d")
+    new.offsets.known['{"table": "d"}'] = f'{{"incrementing": "decimal({numbers[1]}.00)"}}'
+    assert names(await new.read(2)) == [str(number) for number in numbers[2:]]
 
 
 async def test_an_integer_column_of_sqlite_with_a_fraction_is_refused(
