@@ -307,9 +307,10 @@ class Work(ScriptedWork):
         checks: Any = None,
         *,
         restart_after: Any = None,
-    ) -> None:
+    ) -> bool:
         assert task not in self.started_tasks, f"{task} runs on {self.name} already"
         self.started_tasks[task] = asyncio.create_task(self._run(task, checks))
+        return True
 
     async def _run(self, task: ConnectorTaskId, checks: Any) -> None:
         for attempt in range(5):
