@@ -8,12 +8,12 @@ own, and from the last four rows.
 |---|---|
 | errors.py | the exceptions of connectors and of the worker, and how the worker reacts to each |
 | plugins.py, plugin_versions.py | finds the class of a plugin by its Java or Python name; ranges of versions |
-| config/ | `ConfigDef`: tables of settings, validation, the JSON of the validate endpoint |
+| config/ | `ConfigDef`: tables of settings, validation, the JSON of the validate endpoint; Java's regular expressions |
 | data/ | schemas, structs, logical types, the text form of values |
 | api/ | the classes and types that connector authors subclass and use |
 | converters/, transforms/ | converters from data to bytes; transforms, which change one record at a time; predicates |
 | connectors/ | the built-in connectors, one folder each; a library is imported when its connector is first used |
-| settings/ | tables of the settings of workers and connectors |
+| settings/ | tables of the settings of workers and connectors; variables in settings, and how their values are hidden |
 | stores/ | the internal topics in Kafka Connect's own record formats: configs, offsets, status |
 | task/ | runs one task: poll → transform → convert → produce, with offsets in the transaction |
 | worker/ | runs the connectors and tasks assigned to this process, and reports their states |

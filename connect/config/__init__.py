@@ -1,8 +1,8 @@
 """Defines the settings of plugins, and parses and validates their values.
 
-`types` parses one value, `validators` checks one value, `key` defines one setting, and `definition` the table of a
-plugin's settings. `validation` applies a table to a whole configuration, and `report` turns the result into the JSON of
-Kafka Connect's validate endpoint.
+`types` parses one value, `validators` checks one value (`java_regex`: a regular expression), `key` defines one setting,
+and `definition` the table of a plugin's settings. `validation` applies a table to a whole configuration, and `report`
+turns the result into the JSON of Kafka Connect's validate endpoint.
 """
 
 from .definition import ConfigDef
