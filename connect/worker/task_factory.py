@@ -66,9 +66,16 @@ class TaskFactory:
         report: Report,
         checks: StartChecks | None,
     ) -> TaskRunner:
-        """Return the runner of a task, from the settings of its connector and of the task. Raises ConnectError."""
+        """Return the runner of a task, from the settings of its connector and of the task.
+
+        Raises ConnectError, or ConfigError for invalid settings of the task's producer.
+        """
         settings = ConnectorConfig(self._table, connector)
         instance: SourceTask = plugin("task.class", config["task.class"], SourceTask)
+        client = (
+            self.transactional_client(task, settings) if self._config.exactly_once else self._client(task, settings)
+        )
+        ProducerConfig.of(client)
         boundary = self._boundary(settings)
         pipeline = self._pipeline(task, settings)
         runner = TaskRunner(
@@ -87,10 +94,10 @@ class TaskFactory:
             offsets = StoredOffsets(task.connector, stores)
             instance.context = TaskContext(dict(config), offsets, transactions, self._config.exactly_once)
             if self._config.exactly_once:
-                return self._exactly_once(task, settings, runner, boundary, checks, stores)
+                return self._exactly_once(task, settings, client, runner, boundary, checks, stores)
             return AtLeastOnceDelivery(
                 task,
-                _idempotent_if_possible(self._client(task, settings)),
+                client,
                 stores[0],
                 pipeline,
                 self._topic_creator(settings),
@@ -119,6 +126,7 @@ class TaskFactory:
         self,
         task: ConnectorTaskId,
         settings: ConnectorConfig,
+        client: Mapping[str, Any],
         runner: TaskRunner,
         boundary: Boundary,
         checks: StartChecks | None,
@@ -126,7 +134,7 @@ class TaskFactory:
     ) -> ExactlyOnceDelivery:
         return ExactlyOnceDelivery(
             task,
-            self.transactional_client(task, settings),
+            client,
             self._stores.topic_name(settings),
             boundary,
             self._topic_creator(settings),
@@ -143,11 +151,13 @@ class TaskFactory:
         return self._stores.copies if len(stores) > 1 else None
 
     def _client(self, task: ConnectorTaskId, settings: ConnectorConfig) -> dict[str, Any]:
-        return {
-            **_PRODUCER_DEFAULTS,
-            "client.id": f"connector-producer-{task}",
-            **client_settings(self._config, settings, "producer"),
-        }
+        return _idempotent_if_possible(
+            {
+                **_PRODUCER_DEFAULTS,
+                "client.id": f"connector-producer-{task}",
+                **client_settings(self._config, settings, "producer"),
+            }
+        )
 
     def _topic_creator(self, settings: ConnectorConfig) -> TopicCreator:
         groups = topic_groups(settings.originals) if self._config["topic.creation.enable"] else []

@@ -110,6 +110,18 @@ async def test_a_task_whose_class_is_missing_here_is_failed() -> None:
     await running.stop()
 
 
+@pytest.mark.parametrize("override", [{"acks": "bogus"}, {"acks": "1", "enable.idempotence": "true"}])
+async def test_a_task_whose_producer_has_invalid_settings_is_failed(override: dict[str, str]) -> None:
+    running, listener = await worker()
+    task = ConnectorTaskId("c", 0)
+    config = {"name": "c", "connector.class": "FileStreamSource", "file": "f", "topic": "t"}
+    config |= {f"producer.override.{name}": value for name, value in override.items()}
+    settings = {**config, "task.class": "FileStreamSourceTask"}
+    assert not await running.start_task(task, config, settings, TargetState.STARTED)
+    assert listener.heard == [(task, State.FAILED)]
+    await running.stop()
+
+
 async def test_a_task_that_the_herder_cannot_start_is_failed_and_counted() -> None:
     running, listener = await worker()
     task = ConnectorTaskId("c", 0)
