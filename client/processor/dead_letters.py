@@ -11,6 +11,7 @@ import logging
 from collections.abc import Collection
 from typing import Any, Final
 
+from ...protocol.batch_builder import record_size
 from ...protocol.errors import ErrorCode, KafkaError
 from ..consumer import ConsumerRecord
 from ..errors import RecordTooLargeError
@@ -28,14 +29,8 @@ MESSAGE: Final = PREFIX + "message"
 MAX_MESSAGE: Final = 1000
 """Maximum number of characters of an error message that are kept."""
 
-_OF_A_RECORD: Final = frozenset(
-    {
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.INVALID_RECORD,
-        ErrorCode.INVALID_TIMESTAMP,
-    }
-)
+_TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+_OF_A_RECORD: Final = _TOO_LARGE | {ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP}
 """Codes of errors that a record has caused: the broker refused the record, or a serializer or deserializer failed."""
 
 
@@ -48,24 +43,47 @@ def is_poison(error: BaseException) -> bool:
     return isinstance(error, Exception)
 
 
+def is_too_large(error: KafkaError) -> bool:
+    """Return whether a record or a batch was refused because of its size."""
+    return isinstance(error, RecordTooLargeError) or error.code in _TOO_LARGE
+
+
 def note_dead_letter(record: ConsumerRecord[Any, Any], error: BaseException) -> None:
     """Log that the record goes to the dead-letter topic because of the error."""
     place = TopicPartition(record.topic, record.partition)
     log.warning("the record of %s at offset %d goes to the dead-letter topic: %r", place, record.offset, error)
 
 
-def error_headers(record: ConsumerRecord[Any, Any], error: BaseException) -> list[tuple[str, bytes | None]]:
-    """Return the record's headers, followed by headers that name its source and the error."""
-    kind = type(error)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+def source_headers(record: ConsumerRecord[Any, Any]) -> list[tuple[str, bytes | None]]:
+    """Return the record's headers, followed by headers that name its source."""
     return [
         *record.headers,
         (TOPIC, record.topic.encode()),
         (PARTITION, b"%d" % record.partition),
         (OFFSET, b"%d" % record.offset),
-        (EXCEPTION, name.encode(errors="replace")),
-        (MESSAGE, str(error)[:MAX_MESSAGE].encode(errors="replace")),
     ]
+
+
+def error_headers(
+    record: ConsumerRecord[Any, Any], error: BaseException, max_bytes: int
+) -> list[tuple[str, bytes | None]]:
+    """Return the record's headers, followed by headers that name its source and the error.
+
+    If the record would take more than `max_bytes` bytes in a batch, the error's message is shortened. If that is not
+    enough, the headers about the error are left out.
+    """
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    raw, headers = record.raw, source_headers(record)
+    text = str(error)[:MAX_MESSAGE].encode(errors="replace")
+    for header, content in ((EXCEPTION, name.encode(errors="replace")), (MESSAGE, text)):
+        room = max_bytes - record_size(raw.key, raw.value, [*headers, (header, b"")])
+        if header == MESSAGE and len(content) > room > 0:
+            content = content[:room].decode(errors="ignore").encode()
+        if len(content) > room:
+            break
+        headers.append((header, content))
+    return headers
 
 
 class Isolation:

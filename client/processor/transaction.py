@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from typing import Any, Generic, NamedTuple
 
+from ...protocol.batch_header import HEADER_SIZE
 from ..consumer import ConsumerRecord
 from ..errors import BufferFullError, IllegalStateError
 from ..producer import Producer
@@ -15,7 +16,7 @@ from ..producer.record_values import bytes_of, headers_of, read_once
 from ..producer.serialization import RecordSerializer
 from ..serialization.protocols import NotReadyError, SentK, SentV
 from ..values import BytesLike, HeadersLike
-from .dead_letters import error_headers, is_poison, note_dead_letter
+from .dead_letters import error_headers, is_poison, note_dead_letter, source_headers
 
 
 class OutputRecord(NamedTuple, Generic[SentK, SentV]):
@@ -110,19 +111,25 @@ class ProcessorTransaction(Generic[SentK, SentV]):
             self._held.append(_Held(OutputRecord(topic, value, key, partition, timestamp, headers_of(headers))))
         self.records += 1
 
-    def dead_letter(self, record: ConsumerRecord[Any, Any], error: BaseException) -> None:
+    def dead_letter(self, record: ConsumerRecord[Any, Any], error: BaseException, *, brief: bool = False) -> None:
         """Send an input record that cannot be processed to the dead-letter topic, in this transaction.
 
         Key, value and headers stay the bytes that were read. Added headers `__oncelog.errors.…` name the record's
-        source and the error. A warning in the log names them, too. Raises IllegalStateError if the processor has no
-        dead_letter_topic, and after the function has returned.
+        source and the error. A warning in the log names them, too. If the record would exceed the producer's
+        max.request.size, the headers about the error are shortened or left out. With `brief`, they are left out in any
+        case.
+
+        Raises IllegalStateError if the processor has no dead_letter_topic, and after the function has returned. Raises
+        RecordTooLargeError if even the headers that name the source do not fit.
         """
         if self._dead_letter_topic is None:
             raise IllegalStateError("dead_letter() needs a processor with a dead_letter_topic")
         if self._over:
             raise IllegalStateError("the transaction has ended: call dead_letter() only while the function runs")
         note_dead_letter(record, error)
-        raw, headers = record.raw, error_headers(record, error)
+        config, raw = self._producer.config, record.raw
+        max_bytes = min(config.max_request_size, config.buffer_memory) - HEADER_SIZE
+        headers = source_headers(record) if brief else error_headers(record, error, max_bytes)
         self._send(self._dead_letter_topic, raw.value, raw.key, None, max(raw.timestamp, 0), headers)
         self.dead_letters += 1
 

@@ -29,11 +29,17 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..backoff import ExponentialBackoff
 from ..cancellation import ClosingBound, grace_s, is_cancelling
 from ..consumer import Consumer, ConsumerRecord, RebalanceInProgressError, RebalanceListener
-from ..errors import AbortableError, CommitUnknownError, IllegalGenerationError, IllegalStateError
+from ..errors import (
+    AbortableError,
+    CommitUnknownError,
+    IllegalGenerationError,
+    IllegalStateError,
+    RecordTooLargeError,
+)
 from ..producer import Producer
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, TopicPartition
 from .batch import Batch
-from .dead_letters import Isolation, is_poison
+from .dead_letters import Isolation, is_poison, is_too_large
 from .failures import MAX_HOPELESS, FailurePolicy
 from .initial_offsets import InitialOffsets
 from .metrics import Metrics
@@ -234,14 +240,51 @@ class Worker(RebalanceListener):
             if not owned.clean or len(batch.records) > 1:
                 self._isolation.failed(batch)
                 raise _Poisoned from error
-            culprit = error
-
-            def bury(records: list[ConsumerRecord], transaction: ProcessorTransaction[Any, Any]) -> None:
-                transaction.dead_letter(records[0], culprit)
-
-            await self._one_transaction(owned, batch, group, rebalance, bury)
+            await self._bury(owned, batch, group, rebalance, error)
         if self._options.on_progress is not None:  # outside of the try block: its errors are not caused by records
             self._options.on_progress(self._metrics)
+
+    async def _bury(
+        self,
+        owned: OwnedProducer,
+        batch: Batch,
+        group: ConsumerGroupMetadata,
+        rebalance: asyncio.Future[None],
+        culprit: Exception,
+    ) -> None:
+        """Send the batch's only record to the dead-letter topic. If the topic's limit refuses the record, send it
+        again without headers about the error.
+
+        Raises RecordTooLargeError if the topic refuses that as well, because skipping the record would lose it.
+        """
+
+        async def attempt(brief: bool) -> None:
+            def bury(records: list[ConsumerRecord], transaction: ProcessorTransaction[Any, Any]) -> None:
+                transaction.dead_letter(records[0], culprit, brief=brief)
+
+            await self._one_transaction(owned, batch, group, rebalance, bury)
+
+        try:
+            return await attempt(brief=False)
+        except KafkaError as error:
+            if not is_too_large(error):
+                raise
+            await owned.abort()
+            if not owned.clean:
+                self._isolation.failed(batch)
+                raise _Poisoned from culprit
+        try:
+            await attempt(brief=True)
+        except KafkaError as error:
+            if not is_too_large(error):
+                raise
+            record = batch.records[0]
+            raise RecordTooLargeError(
+                error.code,
+                f"the dead letter of {record.topic_partition} at offset {record.offset} exceeds max.request.size of the"
+                f" producer or max.message.bytes of topic {self._options.dead_letter_topic!r}, even without headers "
+                f"about the error: {error.message}",
+            ) from error
 
     async def _one_transaction(
         self,

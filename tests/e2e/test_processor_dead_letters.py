@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from oncelog import Consumer, ConsumerRecord, Producer
-from oncelog.client.errors import ErrorCode, IllegalStateError, RetriableError
+from oncelog import Admin, Consumer, ConsumerRecord, Producer
+from oncelog.client.admin import ConfigResource
+from oncelog.client.admin.values import ResourceType
+from oncelog.client.errors import ErrorCode, IllegalStateError, RecordTooLargeError, RetriableError
 from oncelog.client.processor import OutputRecord, ProcessorTransaction
 from oncelog.client.processor.worker import IDLE_POLL_MS
 from support.processing_job import PARTITIONS, WAIT_S, Job, Names, stop
@@ -133,6 +135,58 @@ async def test_a_dead_letter_says_where_it_came_from_and_keeps_the_rest(job: Job
         "__oncelog.errors.offset": b"%d" % sent.offset,
         "__oncelog.errors.exception": b"ValueError",
     }
+
+
+def refuse(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+    raise ValueError("é" * 900)
+
+
+async def fill_with_bytes(job: Job, *sizes: int) -> None:
+    async with Producer(bootstrap_servers=job.bootstrap) as producer:
+        for size in sizes:
+            await producer.send(job.source, bytes(size), partition=0)
+
+
+async def test_a_dead_letter_near_the_producers_limit_says_less_about_its_error(job: Job) -> None:
+    await fill_with_bytes(job, 1000, 1660)
+    async with job.processor(
+        dead_letter_topic=job.dead, process=refuse, producer_settings={"max_request_size": 1900}
+    ) as processor:
+        running = asyncio.create_task(processor.run())
+        await job.until_committed(2)
+        await stop(processor, running)
+    shortened, brief = sorted(await dead_letters(job), key=lambda letter: len(letter.value or b""))
+    errors = dict(shortened.headers)
+    assert errors["__oncelog.errors.exception"] == b"ValueError"
+    message = (errors["__oncelog.errors.message"] or b"").decode()
+    assert 200 < len(message) < 900
+    assert message == "é" * len(message)
+    assert dict(brief.headers) == {
+        "__oncelog.errors.topic": job.source.encode(),
+        "__oncelog.errors.partition": b"0",
+        "__oncelog.errors.offset": b"1",
+    }
+
+
+@pytest.mark.parametrize("size", [1000, 1400], ids=["without-its-error", "not-at-all"])
+async def test_a_dead_letter_beyond_the_topics_limit_is_sent_without_its_error(job: Job, size: int) -> None:
+    await fill_with_bytes(job, size)
+    async with Admin(bootstrap_servers=job.bootstrap) as admin:
+        await admin.alter_configs({ConfigResource(ResourceType.TOPIC, job.dead): {"max.message.bytes": "1400"}})
+    async with job.processor(dead_letter_topic=job.dead, process=refuse) as processor:
+        running = asyncio.create_task(processor.run())
+        if size == 1400:
+            too_large = f"dead letter of {job.source}-0 at offset 0 .*'{job.dead}'"
+            with pytest.raises(RecordTooLargeError, match=too_large):
+                async with asyncio.timeout(WAIT_S):
+                    await running
+        else:
+            await job.until_committed(1)
+            await stop(processor, running)
+    letters = await dead_letters(job)
+    assert [[name for name, _ in letter.headers] for letter in letters] == (
+        [[f"__oncelog.errors.{part}" for part in ("topic", "partition", "offset")]] if size == 1000 else []
+    )
 
 
 async def test_an_output_that_is_too_large_makes_its_input_a_dead_letter(
