@@ -13,8 +13,9 @@
   records are dropped. A producer that is not known to be clean aborts its open transaction. If that fails, the producer
   is initialised again, which ends the transaction as well.
 
-Temporary failures (brokers restarting, rebalances, aborts) are retried without limit. An exception in the function ends
-`run()`, unless the processor has a dead-letter topic.
+Temporary failures (brokers restarting, rebalances, aborts) are retried without limit. An output topic or partition that
+does not exist is waited for, for max.block.ms. An exception in the function ends `run()`, unless the processor has a
+dead-letter topic.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any, Final
 from ...protocol.errors import ErrorCode, KafkaError
 from ..backoff import ExponentialBackoff
 from ..cancellation import ClosingBound, grace_s, is_cancelling
+from ..config import ProducerConfig
 from ..consumer import Consumer, ConsumerRecord, RebalanceInProgressError, RebalanceListener
 from ..errors import (
     AbortableError,
@@ -35,6 +37,7 @@ from ..errors import (
     IllegalGenerationError,
     IllegalStateError,
     RecordTooLargeError,
+    UnknownTopicError,
 )
 from ..producer import Producer
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, TopicPartition
@@ -71,7 +74,7 @@ class Worker(RebalanceListener):
         self._producers: WorkerProducers = kind(options, metrics)
         self._initial_offsets = InitialOffsets(self._consumer)
         self._isolation = Isolation(options.max_batch_records)
-        self._failures = FailurePolicy()
+        self._failures = FailurePolicy(ProducerConfig.of(options.producer_settings).max_block_ms / 1000)
         self._backoff = ExponentialBackoff(self._consumer.config.retry_backoff_ms, 1000)
         self._batch = Batch()
         self._owned: ConsumerAssignment | None = None
@@ -180,7 +183,7 @@ class Worker(RebalanceListener):
         try:
             self._consumer.consumed_offset(partition)
             return not await self._consumer.lag(partition)
-        except IllegalStateError:  # its position is still being looked up
+        except (IllegalStateError, UnknownTopicError):  # its position is still being looked up, or it was deleted
             return False
 
     def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:

@@ -19,7 +19,7 @@ from ..backoff import ExponentialBackoff
 from ..cluster import MISSING_TOPIC_ATTEMPTS, Cluster, KeyType
 from ..connection import Connection
 from ..errors import KafkaTimeoutError, NetworkError, error_for
-from .transaction_manager import TransactionManager
+from .transaction_manager import Partition, TransactionManager
 
 R = TypeVar("R", bound=Response)
 
@@ -132,11 +132,13 @@ class CoordinatorClient:
         *,
         lost: Lost | None = None,
         refusals: Refusals | None = None,
+        missing_in: Callable[[R], Iterable[Partition]] | None = None,
     ) -> R:
         """Send a request to the coordinator of `key` until the response has no error that can be retried.
 
         Raises KafkaTimeoutError after max.block.ms. Raises AbortableError or FatalError according to the verdict, which
-        also changes the manager's state. Raises the exceptions of `refusals` and of `build`.
+        also changes the manager's state. Raises the exceptions of `refusals` and of `build`. `missing_in` returns the
+        partitions that do not exist according to the response.
         """
         lost = lost or Lost()
         loop = asyncio.get_running_loop()
@@ -167,7 +169,9 @@ class CoordinatorClient:
                 raise self._manager.fail_abortable(code)
             missing += code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if missing >= MISSING_TOPIC_ATTEMPTS:
-                raise self._manager.fail_abortable(code, f"{name}: a topic or partition in the request does not exist")
+                names = ", ".join(f"{topic}-{index}" for topic, index in missing_in(answer)) if missing_in else ""
+                cause = error_for(code, f"{name}: {names or 'a topic or partition in the request'} does not exist")
+                raise self._manager.fail_abortable(code, cause.message, cause)
             lost.last = lost.last or error_for(code)
             if what is Verdict.FIND:
                 self.cluster.forget_coordinator(key_type, key)

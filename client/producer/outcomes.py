@@ -14,7 +14,7 @@ from typing import Final
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
 from ..config import ProducerConfig
-from ..errors import KafkaTimeoutError, error_for
+from ..errors import KafkaTimeoutError, UnknownTopicError, error_for
 from .accumulator import RecordAccumulator
 from .batch import ProducerBatch
 from .partition_queue import SEQUENCE_ERRORS, PartitionQueue
@@ -143,7 +143,7 @@ class BatchOutcomes:
             if self.transaction is not None:
                 if batch.was_sent:
                     self.transaction.sequence_lost()
-                self.transaction.batch_failed(code or error.code, error.message)
+                self.transaction.batch_failed(error, code)
         self._accumulator.release(batch)
         self._settle(queue)
 
@@ -166,20 +166,27 @@ class BatchOutcomes:
         """Give up batches that are older than delivery.timeout.ms. A batch in flight keeps its place in the queue until
         its response arrives.
         """
+        topic = self._cluster.metadata.topics.get(queue.topic)
+        is_missing = topic is not None and topic.error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for batch in [*queue.in_flight, *queue.failed, *queue.waiting]:
             if batch.deadline > now or batch.done:
                 continue
-            why = f"; the last response was {batch.last_error.name}" if batch.last_error else ""
-            error = KafkaTimeoutError(
-                ErrorCode.REQUEST_TIMED_OUT,
+            late = (
                 f"records for {queue.topic}-{queue.partition} were not acknowledged within delivery.timeout.ms = "
-                f"{self._config.delivery_timeout_s * 1000:.0f}{why}",
+                f"{self._config.delivery_timeout_s * 1000:.0f}"
             )
+            error: KafkaTimeoutError
+            if is_missing:
+                why = f": topic {queue.topic!r} does not exist"
+                error = UnknownTopicError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, late + why)
+            else:
+                why = f"; the last response was {batch.last_error.name}" if batch.last_error else ""
+                error = KafkaTimeoutError(ErrorCode.REQUEST_TIMED_OUT, late + why)
             if batch.in_flight:
                 self._accumulator.fail(batch, error)
                 if self.transaction is not None:
                     self.transaction.sequence_lost()
-                    self.transaction.batch_failed(error.code, error.message)
+                    self.transaction.batch_failed(error)
             else:
                 self.give_up(batch, error)
 

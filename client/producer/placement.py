@@ -292,7 +292,7 @@ class RecordPlacement:
 
     def _failed(self, failure: KafkaError) -> None:
         if self.transactions is not None:
-            self.transactions.manager.batch_failed(failure.code, failure.message)
+            self.transactions.manager.batch_failed(failure)
 
     def on_metadata(self, metadata: ClusterMetadata) -> None:
         """Make queues for new partitions, and forget topics that have received no records for metadata.max.idle.ms."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -146,7 +146,12 @@ class TransactionCalls:
             return request, connection.version_of(AddPartitionsToTxnRequest, CLIENT_ADD_PARTITIONS)
 
         manager.started = True
-        await self._ask(build, _worst_of_partitions, "AddPartitionsToTxn")
+        await self._ask(
+            build,
+            lambda answer: worst(code for _, code in _codes_of_partitions(answer)),
+            "AddPartitionsToTxn",
+            missing_in=lambda answer: _missing(_codes_of_partitions(answer)),
+        )
         manager.registered_now(partitions)
         if session:
             manager.beforehand |= partitions
@@ -204,7 +209,13 @@ class TransactionCalls:
         open_fate = (f"{OFFSETS_TOPIC} of {group.group_id}", -1)
         manager.sent.add(open_fate)
         await self._coordinators.ask(
-            KeyType.GROUP, group.group_id, build, _worst_of_offsets, "TxnOffsetCommit", refusals=_REFUSED_OFFSETS
+            KeyType.GROUP,
+            group.group_id,
+            build,
+            lambda answer: worst(code for _, code in _codes_of_offsets(answer)),
+            "TxnOffsetCommit",
+            refusals=_REFUSED_OFFSETS,
+            missing_in=lambda answer: _missing(_codes_of_offsets(answer)),
         )
         if manager.extension:
             where = await self._offsets_partition(group.group_id)
@@ -318,11 +329,19 @@ class TransactionCalls:
         name: str,
         lost: Lost | None = None,
         refusals: Refusals | None = None,
+        missing_in: Callable[[R], Iterable[Partition]] | None = None,
     ) -> R:
         transactional_id = self._manager.transactional_id
         assert transactional_id is not None, "only requests to a group's home may lack a transactional id"
         return await self._coordinators.ask(
-            KeyType.TRANSACTION, transactional_id, build, code_of, name, lost=lost, refusals=refusals
+            KeyType.TRANSACTION,
+            transactional_id,
+            build,
+            code_of,
+            name,
+            lost=lost,
+            refusals=refusals,
+            missing_in=missing_in,
         )
 
 
@@ -353,13 +372,17 @@ def _topic_recreated(code: ErrorCode) -> KafkaError:
 _REFUSED_OFFSETS: Final[Refusals] = {ErrorCode.UNKNOWN_TOPIC_ID: _topic_recreated}
 
 
-def _worst_of_partitions(answer: AddPartitionsToTxnResponse) -> int:
-    return worst(
-        partition.partition_error_code
-        for topic in answer.results_by_topic_v3_and_below
-        for partition in topic.results_by_partition
-    )
+def _codes_of_partitions(answer: AddPartitionsToTxnResponse) -> Iterator[tuple[Partition, int]]:
+    for topic in answer.results_by_topic_v3_and_below:
+        for partition in topic.results_by_partition:
+            yield (topic.name, partition.partition_index), partition.partition_error_code
 
 
-def _worst_of_offsets(answer: TxnOffsetCommitResponse) -> int:
-    return worst(partition.error_code for topic in answer.topics for partition in topic.partitions)
+def _codes_of_offsets(answer: TxnOffsetCommitResponse) -> Iterator[tuple[Partition, int]]:
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            yield (topic.name, partition.partition_index), partition.error_code
+
+
+def _missing(codes: Iterable[tuple[Partition, int]]) -> list[Partition]:
+    return [partition for partition, code in codes if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]

@@ -383,7 +383,7 @@ class Transactions:
             ErrorCode.TRANSACTION_ABORTABLE, "the transaction was aborted before the record was sent"
         )
         if self._accumulator.drop_all_unplaced(error):
-            self.manager.batch_failed(error.code, error.message)
+            self.manager.batch_failed(error)
         self._sender.abort_unsent(error)
 
     # -- adding partitions (transaction.version 1)

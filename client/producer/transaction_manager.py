@@ -157,12 +157,13 @@ class TransactionManager:
 
     # -- errors
 
-    def fail_abortable(self, code: int, message: str | None = None) -> AbortableError:
+    def fail_abortable(self, code: int, message: str | None = None, cause: KafkaError | None = None) -> AbortableError:
         """Record that the transaction can only be aborted now, and return the exception for the caller.
 
         Once EndTxn has been sent, this changes nothing, because only the response to EndTxn shows the outcome.
         """
         error = AbortableError(code, message)
+        error.__cause__ = cause
         if self.state in GOES_ON:
             self._only_abort(error)
         return error
@@ -208,15 +209,19 @@ class TransactionManager:
             self.error = error
             self.on_error()
 
-    def batch_failed(self, code: ErrorCode, message: str | None) -> None:
-        """Fail the transaction or the producer because a batch of the transaction will not be written."""
+    def batch_failed(self, error: KafkaError, code: ErrorCode | None = None) -> None:
+        """Fail the transaction or the producer because of the error with which a batch of the transaction was given up.
+
+        `code` is the error code of the batch's last response, if it differs from the code of `error`.
+        """
+        code = code or error.code
         if self.state not in (*GOES_ON, State.ABORTABLE_ERROR, State.ABORTING_TRANSACTION):
             return  # no batch of a transaction is under way in other states
         if code in _FATAL_IN_PRODUCE:
-            self.fail_fatal(code, message)
+            self.fail_fatal(code, error.message)
         else:
             # If a partition refuses the epoch, the producer may still recover; the coordinator decides that (KIP-588).
-            self.fail_abortable(code, message)
+            self.fail_abortable(code, error.message, error)
 
     def sequence_lost(self) -> None:
         """Record that a batch was given up after its sequence numbers were used: later batches need a new epoch."""

@@ -13,11 +13,15 @@ from oncelog import (
     Broker,
     Consumer,
     ConsumerGroupMetadata,
+    ConsumerRecord,
     KafkaError,
+    Processor,
     Producer,
     TopicPartition,
     UnknownPartitionError,
+    UnknownTopicError,
 )
+from oncelog.client.processor import ProcessorTransaction
 from oncelog.protocol.errors import ErrorCode
 
 WAIT_S = 20.0
@@ -113,3 +117,38 @@ async def test_a_record_for_a_partition_that_was_added_a_moment_ago_is_not_refus
             assert (await (await txn.enqueue(topic, b"new", partition=1))).partition == 1
         with pytest.raises(UnknownPartitionError, match="its known partitions are 0 to 2"):
             await producer.enqueue(topic, b"nowhere", partition=3)
+
+
+@pytest.mark.parametrize("group_aware", [True, False], ids=["group-aware", "per-partition"])
+@pytest.mark.parametrize(
+    ("output", "failure", "text"),
+    [
+        (GONE, UnknownTopicError, "topic 'nope' does not exist, and was not created within 500 ms"),
+        (BEYOND, UnknownPartitionError, "topic 'there' has no partition 7"),
+    ],
+    ids=["no topic", "no partition"],
+)
+async def test_a_processor_ends_if_its_output_has_nowhere_to_go(
+    bootstrap: str, output: TopicPartition, failure: type[KafkaError], text: str, group_aware: bool
+) -> None:
+    def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        for record in records:
+            transaction.send(output.topic, record.value, partition=output.partition)
+
+    async with asyncio.timeout(WAIT_S):
+        async with Producer(bootstrap_servers=bootstrap) as producer:
+            await producer.send("there", b"input")
+        processor = Processor(
+            bootstrap_servers=bootstrap,
+            topics=["there"],
+            group_id="g",
+            transactional_id="x",
+            consumer_group_aware_transaction=group_aware,
+            process=process,
+            producer_settings={"max_block_ms": 500},
+            max_batch_ms=1,
+        )
+        async with processor:
+            with pytest.raises(failure, match=text) as ended:
+                await processor.run()
+    assert "abort the transaction" not in str(ended.value)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from oncelog.client.errors import KafkaTimeoutError
+from oncelog.client.errors import ErrorCode, KafkaTimeoutError, UnknownTopicError
+from oncelog.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from support.simulated_leader import Fate, SimulatedCluster
-from support.simulated_producer import SimulatedProducer
+from support.simulated_producer import TOPIC, SimulatedProducer
 from support.virtual_time import VirtualTimeLoop
 
 
@@ -39,6 +40,20 @@ def test_batches_behind_an_overdue_one_in_flight_fail_in_time() -> None:
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         ages = runner.run(_ages_at_failure(3, 0.3))
     assert ages == pytest.approx([1.0, 1.0, 1.0], abs=0.01)
+
+
+def test_a_batch_for_a_topic_that_was_deleted_fails_with_that_reason() -> None:
+    async def test() -> None:
+        cluster = SimulatedCluster(lambda: (Fate.SERVED, 30.0))
+        async with SimulatedProducer(cluster, {"request.timeout.ms": 900, "delivery.timeout.ms": 1000}) as producer:
+            delivery = producer.append(0, b"value")
+            deleted = MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, TOPIC)
+            cluster.metadata = cluster.metadata.updated(MetadataResponse(topics=[deleted]), keep=None)
+            with pytest.raises(UnknownTopicError, match=rf"delivery\.timeout\.ms = 1000: topic '{TOPIC}' does not"):
+                await delivery
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(test())
 
 
 async def _seconds_of_a_refused_batch() -> float:

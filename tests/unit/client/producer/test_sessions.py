@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from oncelog.client.cluster import MISSING_TOPIC_ATTEMPTS
 from oncelog.client.errors import (
     AbortableError,
     CommitUnknownError,
@@ -71,6 +72,23 @@ async def begin(world: World, *partitions: tuple[str, int]) -> AddPartitionsToTx
     await task
     assert isinstance(request, AddPartitionsToTxnRequest)
     return request
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_partition_that_the_coordinator_does_not_know_is_named(version: int) -> None:
+    async def test(world: World) -> None:
+        await world.init()
+        task = asyncio.create_task(world.transactions.begin([(TOPIC, 0), (TOPIC, 2)]))
+        for _ in range(MISSING_TOPIC_ATTEMPTS):
+            request, answer = await world.cluster.next(AddPartitionsToTxnRequest)
+            response = registered(request)
+            row = response.results_by_topic_v3_and_below[0].results_by_partition[1]
+            row.partition_error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            answer.set_result(response)
+        with pytest.raises(AbortableError, match=f"AddPartitionsToTxn: {TOPIC}-2 does not exist"):
+            await task
+
+    in_world(test, version, group_aware=version - 1)
 
 
 def test_end_txn_names_what_was_written_and_each_epoch_begins_at_sequence_0() -> None:

@@ -15,6 +15,7 @@ from oncelog.client.errors import (
     IllegalStateError,
     KafkaError,
     ProducerFencedError,
+    error_for,
 )
 from oncelog.client.producer.coordinator_client import VERDICTS, Verdict, verdict
 from oncelog.client.producer.transaction_manager import TransactionManager
@@ -50,7 +51,7 @@ def test_a_change_that_is_not_in_the_table_is_a_bug() -> None:
 
 def test_after_an_abortable_error_only_abort_works() -> None:
     manager = in_transaction()
-    manager.batch_failed(ErrorCode.INVALID_RECORD, "bad")
+    manager.batch_failed(error_for(ErrorCode.INVALID_RECORD, "bad"))
     assert manager.state is S.ABORTABLE_ERROR
     with pytest.raises(AbortableError, match="bad"):
         manager.require(S.IN_TRANSACTION, doing="sending")
@@ -64,7 +65,7 @@ def test_after_an_abortable_error_only_abort_works() -> None:
 def test_a_fatal_error_is_for_good() -> None:
     manager = in_transaction()
     assert isinstance(manager.fail_fatal(ErrorCode.PRODUCER_FENCED), ProducerFencedError)
-    manager.batch_failed(ErrorCode.INVALID_RECORD, "later")
+    manager.batch_failed(error_for(ErrorCode.INVALID_RECORD, "later"))
     with pytest.raises(ProducerFencedError):
         manager.begin()
 
@@ -85,8 +86,8 @@ def test_what_is_fatal_says_so_by_its_type(code: ErrorCode, kind: type[KafkaErro
 Event = Callable[[TransactionManager], object]
 EVENTS: dict[str, Event] = {
     "a request fails": lambda manager: manager.fail_abortable(ErrorCode.UNKNOWN_MEMBER_ID),
-    "a batch fails": lambda manager: manager.batch_failed(ErrorCode.INVALID_RECORD, "bad"),
-    "a batch is not permitted": lambda manager: manager.batch_failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None),
+    "a batch fails": lambda manager: manager.batch_failed(error_for(ErrorCode.INVALID_RECORD, "bad")),
+    "a batch is not permitted": lambda manager: manager.batch_failed(error_for(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)),
     "the producer is fenced": lambda manager: manager.fail_fatal(ErrorCode.PRODUCER_FENCED),
     "the sender crashes": lambda manager: manager.crashed(FatalError(ErrorCode.UNKNOWN_SERVER_ERROR, "a bug")),
     "the commit is refused": lambda manager: manager.commit_refused(AbortableError(ErrorCode.TRANSACTION_ABORTABLE)),
@@ -113,7 +114,7 @@ def test_every_event_may_happen_in_every_state_and_none_makes_a_requested_commit
 
 def test_an_epoch_that_a_partition_refuses_is_left_to_the_coordinator_to_judge() -> None:
     manager = in_transaction()
-    manager.batch_failed(ErrorCode.INVALID_PRODUCER_EPOCH, None)
+    manager.batch_failed(error_for(ErrorCode.INVALID_PRODUCER_EPOCH))
     assert manager.state is S.ABORTABLE_ERROR
 
 

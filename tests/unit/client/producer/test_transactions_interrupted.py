@@ -13,6 +13,7 @@ from oncelog.client.errors import (
     ConcurrentProducerCommitError,
     FatalError,
     KafkaError,
+    error_for,
 )
 from oncelog.client.producer.transaction import Transaction
 from oncelog.client.producer.transaction_state import State
@@ -105,8 +106,10 @@ def test_a_commit_that_the_coordinator_refuses_after_a_lost_response_can_be_abor
 
 EVENTS: dict[str, Callable[[World], object]] = {
     "a request fails": lambda world: world.manager.fail_abortable(ErrorCode.UNKNOWN_MEMBER_ID),
-    "a batch fails": lambda world: world.manager.batch_failed(ErrorCode.INVALID_RECORD, "bad"),
-    "a batch is not permitted": lambda world: world.manager.batch_failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None),
+    "a batch fails": lambda world: world.manager.batch_failed(error_for(ErrorCode.INVALID_RECORD, "bad")),
+    "a batch is not permitted": lambda world: world.manager.batch_failed(
+        error_for(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    ),
     "the producer is fenced": lambda world: world.manager.fail_fatal(ErrorCode.PRODUCER_FENCED),
     "the sender crashes": lambda world: world.manager.crashed(FatalError(ErrorCode.UNKNOWN_SERVER_ERROR, "a bug")),
     "the producer is initialised again": lambda world: world.spawn(world.transactions.init(), "init"),
