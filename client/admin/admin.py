@@ -128,14 +128,28 @@ class Admin:
     # -- topics
 
     async def create_topics(
-        self, new_topics: Iterable[NewTopic], *, validate_only: bool = False, raise_errors: bool = True
+        self,
+        new_topics: Iterable[NewTopic],
+        *,
+        validate_only: bool = False,
+        retry_on_quota_violation: bool = True,
+        raise_errors: bool = True,
     ) -> dict[str, KafkaError | None]:
         """Create topics. Raises the first failure, or with `raise_errors=False` returns every outcome by topic.
 
         A request whose response was lost is sent again. If the second response says that a topic exists, the topic
         counts as created by this call, unless it existed before the call or has another number of partitions.
+
+        Topics that the broker refuses because of the quota `controller_mutation_rate` are sent again after the time
+        that the broker states, until the timeout (KIP-599). With `retry_on_quota_violation=False`, such a refusal is
+        the topic's outcome at once.
         """
-        outcomes = await topics.create_topics(self._calls, topics_to_create(new_topics), validate_only=validate_only)
+        outcomes = await topics.create_topics(
+            self._calls,
+            topics_to_create(new_topics),
+            validate_only=validate_only,
+            retry_on_quota_violation=retry_on_quota_violation,
+        )
         return _raised(outcomes) if raise_errors else outcomes
 
     async def create_topic(
@@ -148,12 +162,17 @@ class Admin:
         """Create a topic. Raises KafkaError if that fails, with code TOPIC_ALREADY_EXISTS if the topic exists."""
         await self.create_topics([NewTopic(name, partitions, replication_factor, configs or {})])
 
-    async def delete_topics(self, names: Iterable[str], *, raise_errors: bool = True) -> dict[str, KafkaError | None]:
+    async def delete_topics(
+        self, names: Iterable[str], *, retry_on_quota_violation: bool = True, raise_errors: bool = True
+    ) -> dict[str, KafkaError | None]:
         """Delete topics. Raises the first failure, or with `raise_errors=False` returns every outcome by topic.
 
-        A request whose response was lost is sent again; a topic that does not exist then counts as deleted.
+        A request whose response was lost is sent again; a topic that does not exist then counts as deleted. As in
+        `create_topics`, topics that are refused because of a quota are sent again.
         """
-        outcomes = await topics.delete_topics(self._calls, names_of(names, "topics"))
+        outcomes = await topics.delete_topics(
+            self._calls, names_of(names, "topics"), retry_on_quota_violation=retry_on_quota_violation
+        )
         return _raised(outcomes) if raise_errors else outcomes
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
@@ -184,16 +203,26 @@ class Admin:
         return described
 
     async def create_partitions(
-        self, totals: Mapping[str, int], *, validate_only: bool = False, raise_errors: bool = True
+        self,
+        totals: Mapping[str, int],
+        *,
+        validate_only: bool = False,
+        retry_on_quota_violation: bool = True,
+        raise_errors: bool = True,
     ) -> dict[str, KafkaError | None]:
         """Add partitions to topics. `totals` maps each topic to its new number of partitions. Afterwards, a key may
         belong to a different partition.
 
         With `validate_only` no partition is added. A request whose response was lost is sent again; a topic that has
-        the wanted total then counts as done. Raises the first failure, or with `raise_errors=False` returns every
-        outcome by topic.
+        the wanted total then counts as done. As in `create_topics`, topics that are refused because of a quota are sent
+        again. Raises the first failure, or with `raise_errors=False` returns every outcome by topic.
         """
-        outcomes = await topics.create_partitions(self._calls, partition_totals(totals), validate_only=validate_only)
+        outcomes = await topics.create_partitions(
+            self._calls,
+            partition_totals(totals),
+            validate_only=validate_only,
+            retry_on_quota_violation=retry_on_quota_violation,
+        )
         return _raised(outcomes) if raise_errors else outcomes
 
     async def delete_records(self, before: ByPartition[int]) -> dict[TopicPartition, int]:

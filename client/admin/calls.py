@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -75,6 +75,13 @@ class AdminCalls:
             raise KafkaTimeoutError(
                 ErrorCode.REQUEST_TIMED_OUT, f"could not {what} within {self.timeout_s * 1000:.0f} ms{reason}"
             ) from why
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait, and return True. If less time is left for the call, return False at once."""
+        if asyncio.get_running_loop().time() + seconds >= self._deadline:
+            return False
+        await asyncio.sleep(seconds)
+        return True
 
     async def any(self, build: Callable[[Connection], tuple[Request[R], int]], what: str) -> R:
         """Send a request to any broker, which forwards requests that only the controller can execute."""
@@ -198,7 +205,7 @@ def one_each(asked: Iterable[K], rows: Iterable[tuple[K, T]], subject: Callable[
         if item in found:
             found[item].append(row)
 
-    def only(item: K, of_item: list[T]) -> T | KafkaError:
+    def outcome(item: K, of_item: list[T]) -> T | KafkaError:
         if len(of_item) == 1:
             return of_item[0]
         problem = "names it more than once" if of_item else "does not name it"
@@ -207,7 +214,28 @@ def one_each(asked: Iterable[K], rows: Iterable[tuple[K, T]], subject: Callable[
             f"{subject(item)}: the broker's response {problem}, so the outcome is unknown",
         )
 
-    return {item: only(item, of_item) for item, of_item in found.items()}
+    return {item: outcome(item, of_item) for item, of_item in found.items()}
+
+
+def only(item: K, rows: Iterable[tuple[K, T]], subject: Callable[[K], str]) -> T:
+    """Return the row of a response for the only item of the request. Raises KafkaError UNKNOWN_SERVER_ERROR if the
+    response has no row for it, or several.
+    """
+    return raised(one_each([item], rows, subject))[item]
+
+
+def one_by_one(asked: Sequence[K], rows: Sequence[T], subject: str) -> list[tuple[K, T]]:
+    """Return each item of the request with its row of a response that names no items but keeps their order.
+
+    Raises KafkaError UNKNOWN_SERVER_ERROR if the response has more or fewer rows.
+    """
+    if len(asked) != len(rows):
+        raise error_for(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"{subject}: the broker's response has {len(rows)} results for {len(asked)} of them, so the outcome is "
+            "unknown",
+        )
+    return list(zip(asked, rows, strict=True))
 
 
 def raised(outcomes: Mapping[K, T | KafkaError]) -> dict[K, T]:

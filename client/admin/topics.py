@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -35,40 +35,74 @@ SET, DELETE = 0, 1
 """IncrementalAlterConfigs' operations."""
 
 
-async def create_topics(calls: AdminCalls, topics: Iterable[NewTopic], *, validate_only: bool) -> Outcomes:
+async def create_topics(
+    calls: AdminCalls, topics: Iterable[NewTopic], *, validate_only: bool, retry_on_quota_violation: bool = True
+) -> Outcomes:
     """Create topics. Return the failure of each topic, or None.
 
     If a response was lost and the repeated request finds that a topic exists, the topic counts as created, unless it
     existed before or has another number of partitions.
     """
     wanted = list(topics)
-    request = CreateTopicsRequest(
-        topics=[
-            CreatableTopic(
-                name=topic.name,
-                num_partitions=topic.partitions,
-                replication_factor=topic.replication_factor,
-                configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
-            )
-            for topic in wanted
-        ],
-        timeout_ms=calls.request_timeout_ms,
-        validate_only=validate_only,
-    )
-    names = [topic.name for topic in wanted]
-    before = {} if validate_only else await _partition_counts(calls, names)
-    answer, lost = await calls.any_again(
-        lambda connection: (request, connection.version_of(CreateTopicsRequest)), "create topics"
-    )
-    outcomes = _outcomes(names, ((one.name, one.error_code, one.error_message) for one in answer.topics))
-    if lost and not validate_only:
-        now = await _partition_counts(calls, names)
-        for topic in wanted:
-            error = outcomes[topic.name]
-            if error is None or error.code is not ErrorCode.TOPIC_ALREADY_EXISTS or before.get(topic.name) != 0:
-                continue
-            if now.get(topic.name, 0) > 0 and topic.partitions in (-1, now[topic.name]):
-                outcomes[topic.name] = None
+    before = {} if validate_only else await _partition_counts(calls, [topic.name for topic in wanted])
+
+    async def create(names: list[str]) -> tuple[Outcomes, int]:
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=topic.name,
+                    num_partitions=topic.partitions,
+                    replication_factor=topic.replication_factor,
+                    configs=[CreatableTopicConfig(name=key, value=value) for key, value in topic.configs.items()],
+                )
+                for topic in wanted
+                if topic.name in names
+            ],
+            timeout_ms=calls.request_timeout_ms,
+            validate_only=validate_only,
+        )
+        answer, lost = await calls.any_again(
+            lambda connection: (request, connection.version_of(CreateTopicsRequest)), "create topics"
+        )
+        outcomes = _outcomes(names, ((one.name, one.error_code, one.error_message) for one in answer.topics))
+        if lost and not validate_only:
+            now = await _partition_counts(calls, names)
+            for topic in wanted:
+                error = outcomes.get(topic.name)
+                if error is None or error.code is not ErrorCode.TOPIC_ALREADY_EXISTS or before.get(topic.name) != 0:
+                    continue
+                if now.get(topic.name, 0) > 0 and topic.partitions in (-1, now[topic.name]):
+                    outcomes[topic.name] = None
+        return outcomes, answer.throttle_time_ms
+
+    return await _within_quota(calls, create, [topic.name for topic in wanted], retry_on_quota_violation)
+
+
+async def _within_quota(
+    calls: AdminCalls, send: Callable[[list[str]], Awaitable[tuple[Outcomes, int]]], names: list[str], retry: bool
+) -> Outcomes:
+    """Return the outcomes of `send`. With `retry`, send the topics that are refused because of a quota again, after the
+    time in milliseconds that the response states (KIP-599).
+
+    If the call's timeout does not leave enough time, the refusal remains the outcome of these topics.
+    """
+    outcomes, throttle_time_ms = await send(names)
+    attempt = 0
+    while retry and (
+        refused := [
+            name
+            for name, error in outcomes.items()
+            if error is not None and error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        ]
+    ):
+        if not await calls.wait(max(throttle_time_ms / 1000, calls.cluster.retry_backoff(attempt))):
+            break
+        try:
+            again, throttle_time_ms = await send(refused)
+        except KafkaError as error:  # the outcomes of the other topics are known
+            again = dict.fromkeys(refused, error)
+        outcomes |= again
+        attempt += 1
     return outcomes
 
 
@@ -99,51 +133,59 @@ async def _partition_counts(calls: AdminCalls, names: list[str]) -> dict[str, in
     }
 
 
-async def delete_topics(calls: AdminCalls, names: Iterable[str]) -> Outcomes:
+async def delete_topics(calls: AdminCalls, names: Iterable[str], *, retry_on_quota_violation: bool = True) -> Outcomes:
     """Delete topics. Return the failure of each topic, or None.
 
     If a response was lost and the repeated request does not find a topic, the topic counts as deleted.
     """
-    wanted = list(names)
 
-    def build(connection: Connection) -> tuple[DeleteTopicsRequest, int]:
-        version = connection.version_of(DeleteTopicsRequest)
-        request = DeleteTopicsRequest(timeout_ms=calls.request_timeout_ms)
-        if version <= LAST_DELETE_BY_NAME:
-            request.topic_names = wanted
-        else:
-            request.topics = [DeleteTopicState(name=name) for name in wanted]
-        return request, version
+    async def delete(wanted: list[str]) -> tuple[Outcomes, int]:
+        def build(connection: Connection) -> tuple[DeleteTopicsRequest, int]:
+            version = connection.version_of(DeleteTopicsRequest)
+            request = DeleteTopicsRequest(timeout_ms=calls.request_timeout_ms)
+            if version <= LAST_DELETE_BY_NAME:
+                request.topic_names = wanted
+            else:
+                request.topics = [DeleteTopicState(name=name) for name in wanted]
+            return request, version
 
-    answer, lost = await calls.any_again(build, "delete topics")
-    outcomes = _outcomes(wanted, ((one.name, one.error_code, one.error_message) for one in answer.responses))
-    if lost:
-        for name, error in outcomes.items():
-            if error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                outcomes[name] = None
-    return outcomes
+        answer, lost = await calls.any_again(build, "delete topics")
+        outcomes = _outcomes(wanted, ((one.name, one.error_code, one.error_message) for one in answer.responses))
+        if lost:
+            for name, error in outcomes.items():
+                if error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    outcomes[name] = None
+        return outcomes, answer.throttle_time_ms
+
+    return await _within_quota(calls, delete, list(names), retry_on_quota_violation)
 
 
-async def create_partitions(calls: AdminCalls, totals: Mapping[str, int], *, validate_only: bool) -> Outcomes:
+async def create_partitions(
+    calls: AdminCalls, totals: Mapping[str, int], *, validate_only: bool, retry_on_quota_violation: bool = True
+) -> Outcomes:
     """Increase the numbers of partitions. Return the failure of each topic, or None.
 
     If a response was lost, a topic that already has the wanted total counts as a success.
     """
-    request = CreatePartitionsRequest(
-        topics=[CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in totals.items()],
-        timeout_ms=calls.request_timeout_ms,
-        validate_only=validate_only,
-    )
-    answer, lost = await calls.any_again(
-        lambda connection: (request, connection.version_of(CreatePartitionsRequest)), "create partitions"
-    )
-    outcomes = _outcomes(totals, ((one.name, one.error_code, one.error_message) for one in answer.results))
-    if lost and not validate_only:
-        now = await _partition_counts(calls, list(totals))
-        for name, error in outcomes.items():
-            if error is not None and error.code is ErrorCode.INVALID_PARTITIONS and now.get(name) == totals[name]:
-                outcomes[name] = None
-    return outcomes
+
+    async def create(names: list[str]) -> tuple[Outcomes, int]:
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=name, count=totals[name], assignments=None) for name in names],
+            timeout_ms=calls.request_timeout_ms,
+            validate_only=validate_only,
+        )
+        answer, lost = await calls.any_again(
+            lambda connection: (request, connection.version_of(CreatePartitionsRequest)), "create partitions"
+        )
+        outcomes = _outcomes(names, ((one.name, one.error_code, one.error_message) for one in answer.results))
+        if lost and not validate_only:
+            now = await _partition_counts(calls, names)
+            for name, error in outcomes.items():
+                if error is not None and error.code is ErrorCode.INVALID_PARTITIONS and now.get(name) == totals[name]:
+                    outcomes[name] = None
+        return outcomes, answer.throttle_time_ms
+
+    return await _within_quota(calls, create, list(totals), retry_on_quota_violation)
 
 
 async def describe_cluster(calls: AdminCalls) -> ClusterDescription:
