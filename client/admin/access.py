@@ -20,9 +20,13 @@ from ...protocol.messages.alter_user_scram_credentials import (
 from ...protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from ...protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsMatchingAcl, DeleteAclsRequest
 from ...protocol.messages.describe_acls import AclDescription, DescribeAclsRequest, DescribeAclsResource
-from ...protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from ...protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResult,
+    UserName,
+)
 from ..errors import KafkaError, error_for
-from .calls import AdminCalls, failure
+from .calls import AdminCalls, failure, one_by_one, one_each, only, raised
 
 
 def _by_name(numbers: Iterable[IntEnum]) -> dict[str, int]:
@@ -133,7 +137,7 @@ async def create_acls(calls: AdminCalls, acls: Sequence[Acl]) -> dict[Acl, Kafka
     answer = await calls.simple(request, "create access rules")
     return {
         acl: failure(one.error_code, one.error_message, f"rule {astuple(acl)}")
-        for acl, one in zip(acls, answer.results, strict=True)
+        for acl, one in one_by_one(acls, answer.results, "access rules")
     }
 
 
@@ -151,7 +155,7 @@ async def delete_acls(calls: AdminCalls, filters: Sequence[AclFilter]) -> list[A
     request = DeleteAclsRequest([DeleteAclsFilter(*_filter(chosen)) for chosen in filters])
     answer = await calls.simple(request, "delete access rules")
     deleted: dict[Acl, None] = {}
-    for result in answer.filter_results:
+    for _, result in one_by_one(filters, answer.filter_results, "filters of access rules"):
         if result.error_code:
             raise error_for(result.error_code, result.error_message)
         for one in result.matching_acls:
@@ -196,34 +200,42 @@ async def set_password(calls: AdminCalls, user: str, password: str, mechanism: s
     number, salt = _number(mechanism, SCRAM_NUMBERS), secrets.token_bytes(SALT_BYTES)
     salted = await asyncio.to_thread(SCRAM_MECHANISMS[mechanism].salted_password, password, salt, iterations)
     change = ScramCredentialUpsertion(user, number, iterations, salt, salted)
-    await _alter(calls, AlterUserScramCredentialsRequest([], [change]), f"set the password of user {user!r}")
+    await _alter(calls, AlterUserScramCredentialsRequest([], [change]), user, "set the password")
 
 
 async def delete_password(calls: AdminCalls, user: str, mechanism: str) -> None:
     """Remove a user's password for a SCRAM mechanism."""
     deletion = ScramCredentialDeletion(user, _number(mechanism, SCRAM_NUMBERS))
-    await _alter(calls, AlterUserScramCredentialsRequest([deletion], []), f"delete the password of user {user!r}")
+    await _alter(calls, AlterUserScramCredentialsRequest([deletion], []), user, "delete the password")
 
 
-async def _alter(calls: AdminCalls, request: AlterUserScramCredentialsRequest, what: str) -> None:
-    answer = await calls.simple(request, what)
-    for result in answer.results:
-        if result.error_code:
-            raise error_for(result.error_code, result.error_message)
+async def _alter(calls: AdminCalls, request: AlterUserScramCredentialsRequest, user: str, what: str) -> None:
+    answer = await calls.simple(request, f"{what} of {_user(user)}")
+    result = only(user, ((one.user, one) for one in answer.results), _user)
+    if result.error_code:
+        raise error_for(result.error_code, result.error_message)
+
+
+def _user(name: str) -> str:
+    return f"user {name!r}"
 
 
 async def scram_users(calls: AdminCalls, names: Iterable[str] | None) -> list[ScramUser]:
     """Return the users with SCRAM passwords, sorted by name. With `names`, return only those of the named users that
     exist.
     """
-    wanted = None if names is None else [UserName(name) for name in names]
+    wanted = None if names is None else list(dict.fromkeys(names))
     if wanted == []:
         return []
-    answer = await calls.simple(DescribeUserScramCredentialsRequest(wanted), "list users")
+    request = DescribeUserScramCredentialsRequest(None if wanted is None else [UserName(name) for name in wanted])
+    answer = await calls.simple(request, "list users")
     if answer.error_code:
         raise error_for(answer.error_code, answer.error_message)
+    results: Iterable[DescribeUserScramCredentialsResult] = answer.results
+    if wanted is not None:
+        results = raised(one_each(wanted, ((one.user, one) for one in answer.results), _user)).values()
     users = []
-    for result in answer.results:
+    for result in results:
         if result.error_code == ErrorCode.RESOURCE_NOT_FOUND:
             continue
         if result.error_code:

@@ -26,7 +26,7 @@ from ..consumer.offsets import LAST_FETCH_OF_ONE_GROUP, read_offset_fetch
 from ..consumer.protocol import PROTOCOL_TYPE, decode_assignment, group_by_topic
 from ..errors import error_for
 from ..values import OffsetAndMetadata, TopicPartition
-from .calls import AdminCalls, failure, one_each
+from .calls import AdminCalls, failure, one_each, only
 from .values import GroupDescription, GroupListing, GroupMember
 
 
@@ -54,10 +54,10 @@ async def describe_group(calls: AdminCalls, group_id: str) -> GroupDescription:
         lambda answer, _: [one.error_code for one in answer.groups],
         f"describe group {group_id!r}",
     )
-    group = answer.groups[0]
+    group = only(group_id, ((one.group_id, one) for one in answer.groups), _group)
     if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return GroupDescription(group_id, "Dead", "", "", node_id, ())
-    problem = failure(group.error_code, group.error_message, f"group {group_id!r}")
+    problem = failure(group.error_code, group.error_message, _group(group_id))
     if problem is not None:
         raise problem
     return GroupDescription(
@@ -68,6 +68,10 @@ async def describe_group(calls: AdminCalls, group_id: str) -> GroupDescription:
         node_id,
         tuple(_member(group, member) for member in group.members),
     )
+
+
+def _group(group_id: str) -> str:
+    return f"group {group_id!r}"
 
 
 def _member(group: DescribedGroup, member: DescribedGroupMember) -> GroupMember:
@@ -88,10 +92,9 @@ async def delete_group(calls: AdminCalls, group_id: str) -> KafkaError | None:
         lambda answer, _: [one.error_code for one in answer.results],
         f"delete group {group_id!r}",
     )
-    code = answer.results[0].error_code
-    if lost and code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return None
-    return failure(code, None, f"group {group_id!r}")
+    rows = ((one.group_id, failure(one.error_code, None, _group(group_id))) for one in answer.results)
+    outcome = one_each([group_id], rows, _group)[group_id]
+    return None if lost and outcome is not None and outcome.code is ErrorCode.GROUP_ID_NOT_FOUND else outcome
 
 
 async def group_offsets(
@@ -109,7 +112,7 @@ async def group_offsets(
         return request, version
 
     answer, version, *_ = await calls.of_group(group_id, build, _fetch_codes, f"read the offsets of group {group_id!r}")
-    found, problem = read_offset_fetch(answer, version)
+    found, problem = read_offset_fetch(answer, version, group_id)
     if problem is not None:
         raise problem
     return {one: position for one, position in found.items() if position is not None}
@@ -119,8 +122,11 @@ def _fetch_codes(answer: OffsetFetchResponse, version: int) -> list[int]:
     if version <= LAST_FETCH_OF_ONE_GROUP:
         codes = [answer.error_code, *(data.error_code for topic in answer.topics for data in topic.partitions)]
     else:
-        group = answer.groups[0]
-        codes = [group.error_code, *(data.error_code for topic in group.topics for data in topic.partitions)]
+        codes = [
+            code
+            for group in answer.groups
+            for code in (group.error_code, *(data.error_code for topic in group.topics for data in topic.partitions))
+        ]
     # The extension reuses another API's error code for an open transaction. That API's error is not retriable, but an
     # open transaction is worth a retry.
     return [ErrorCode.UNSTABLE_OFFSET_COMMIT if code == PENDING_TRANSACTION else code for code in codes]
@@ -205,7 +211,7 @@ async def delete_group_offsets(
     )
     if lost and answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return dict.fromkeys(wanted)
-    problem = failure(answer.error_code, None, f"group {group_id!r}")
+    problem = failure(answer.error_code, None, _group(group_id))
     if problem is not None:
         raise problem
     return _outcomes(group_id, wanted, answer)

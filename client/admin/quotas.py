@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from ...protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, OpData, RequestEntryData
 from ...protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from ..errors import error_for
-from .calls import AdminCalls
+from .calls import AdminCalls, only
 
 TYPES: Final = ("user", "client-id", "ip")
 _EXACT: Final = 0
@@ -38,9 +38,12 @@ async def set_quotas(calls: AdminCalls, owner: Mapping[str, str | None], values:
     entity = [EntityData(kind, name) for kind, name in owner.items()]
     changes = [OpData(key, 0.0 if value is None else float(value), value is None) for key, value in values.items()]
     answer = await calls.simple(AlterClientQuotasRequest([RequestEntryData(entity, changes)]), "set quotas")
-    for entry in answer.entries:
-        if entry.error_code:
-            raise error_for(entry.error_code, entry.error_message)
+    rows = (
+        (frozenset((part.entity_type, part.entity_name) for part in entry.entity), entry) for entry in answer.entries
+    )
+    entry = only(frozenset(owner.items()), rows, lambda _: f"quotas of {dict(owner)}")
+    if entry.error_code:
+        raise error_for(entry.error_code, entry.error_message)
 
 
 async def list_quotas(calls: AdminCalls, owner: Mapping[str, str | None] | None) -> list[Quota]:

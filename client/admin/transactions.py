@@ -26,7 +26,7 @@ from ..connection import Connection
 from ..consumer.protocol import group_by_topic
 from ..errors import UnsupportedVersionError, error_for
 from ..values import TopicPartition
-from .calls import AdminCalls, failure, one_each, raised
+from .calls import AdminCalls, failure, one_each, only, raised
 from .leaders import by_leader
 from .transaction_values import (
     AbortTransactionSpec,
@@ -86,7 +86,11 @@ def _fence_failure(transactional_id: str, code: int, request: InitProducerIdRequ
             f"timeout_ms = {request.transaction_timeout_ms} is also the transaction timeout of the id, and the"
             " broker's transaction.max.timeout.ms is lower: use a shorter timeout_ms"
         )
-    return failure(code, message, f"transactional id {transactional_id!r}")
+    return failure(code, message, _id(transactional_id))
+
+
+def _id(transactional_id: str) -> str:
+    return f"transactional id {transactional_id!r}"
 
 
 async def list_transactions(
@@ -153,8 +157,11 @@ async def describe_transactions(
             lambda answer: [state.error_code for state in answer.transaction_states],
             f"describe transactional id {transactional_id!r}",
         )
-        (state,) = answer.transaction_states
-        problem = failure(state.error_code, None, f"transactional id {transactional_id!r}")
+        rows = ((state.transactional_id, state) for state in answer.transaction_states)
+        state = one_each([transactional_id], rows, _id)[transactional_id]
+        if isinstance(state, KafkaError):
+            return state
+        problem = failure(state.error_code, None, _id(transactional_id))
         if problem is not None:
             return problem
         return TransactionDescription(
@@ -240,7 +247,14 @@ async def abort(calls: AdminCalls, spec: AbortTransactionSpec) -> None:
     async def ask() -> None:
         for node_id in await by_leader(calls, [partition]):
             answer = await calls.cluster.call(node_id, WriteTxnMarkersRequest([marker]))
-            code = error_code(answer.markers[0].topics[0].partitions[0].error_code)
+            rows = (
+                (TopicPartition(topic.name, data.partition_index), data.error_code)
+                for marker in answer.markers
+                if marker.producer_id == spec.producer_id
+                for topic in marker.topics
+                for data in topic.partitions
+            )
+            code = error_code(only(partition, rows, lambda one: f"could not {what}"))
             if code is ErrorCode.INVALID_PRODUCER_EPOCH:
                 raise KafkaError(
                     code,
@@ -322,11 +336,6 @@ async def _each(items: Iterable[T], work: Callable[[T], Awaitable[U]]) -> dict[T
         async with room:
             return await work(item)
 
-    wanted = list(dict.fromkeys(items))
-    outcomes = await asyncio.gather(*map(one, wanted), return_exceptions=True)
-    done: dict[T, U] = {}
-    for item, outcome in zip(wanted, outcomes, strict=True):
-        if isinstance(outcome, BaseException):
-            raise outcome
-        done[item] = outcome
-    return done
+    tasks = {item: asyncio.ensure_future(one(item)) for item in dict.fromkeys(items)}
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+    return {item: task.result() for item, task in tasks.items()}

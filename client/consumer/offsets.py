@@ -129,11 +129,19 @@ class CommittedOffsets:
         except KafkaError:
             membership.forget_coordinator()
             raise
+        left_out = set(offsets)
         for answered in answer.topics:
             for data in answered.partitions:
+                left_out.discard(TopicPartition(answered.name, data.partition_index))
                 if data.error_code:
                     code = error_code(data.error_code)
                     raise self._refused(code, f"{answered.name}-{data.partition_index}", generation)
+        if left_out:
+            raise error_for(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"group {membership.group_id}: the broker's response does not name {min(left_out)}, so it is unknown "
+                "whether its offset was committed",
+            )
         self._newest.update({one: max(number, self._newest.get(one, -1)) for one in offsets})
 
     def _request(self, offsets: Offsets, generation: Generation) -> OffsetCommitRequest:
@@ -234,22 +242,29 @@ class CommittedOffsets:
         except KafkaError:
             membership.forget_coordinator()
             raise
-        found, problem = read_offset_fetch(answer, version)
+        found, problem = read_offset_fetch(answer, version, membership.group_id)
         # Without an error, a partition that is missing in the response has no committed offset.
         return {one: found.get(one) for one in partitions if one in found or problem is None}, problem
 
 
-def read_offset_fetch(answer: OffsetFetchResponse, version: int) -> tuple[Found, KafkaError | None]:
+def read_offset_fetch(answer: OffsetFetchResponse, version: int, group_id: str) -> tuple[Found, KafkaError | None]:
     """Return the committed offsets in a response, and the error of one partition, or None if no partition has an error.
 
-    If several partitions have errors, an error that is not retriable is preferred. Raises an error of the whole group.
+    If several partitions have errors, an error that is not retriable is preferred. Raises an error of the whole group,
+    and KafkaError UNKNOWN_SERVER_ERROR if the response does not name the group.
     """
     found: Found = {}
     problem: KafkaError | None = None
     if version <= LAST_FETCH_OF_ONE_GROUP:
         top, topics = answer.error_code, answer.topics
     else:
-        top, topics = answer.groups[0].error_code, answer.groups[0].topics  # type: ignore[assignment]
+        group = next((one for one in answer.groups if one.group_id == group_id), None)
+        if group is None:
+            raise error_for(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"committed offsets: the broker's response does not name group {group_id!r}",
+            )
+        top, topics = group.error_code, group.topics  # type: ignore[assignment]
     if top:
         raise error_for(top, f"committed offsets: {error_code(top).text}")
     for topic in topics:

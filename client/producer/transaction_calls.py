@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -148,7 +148,7 @@ class TransactionCalls:
         manager.started = True
         await self._ask(
             build,
-            lambda answer: worst(code for _, code in _codes_of_partitions(answer)),
+            lambda answer: _worst_of(_codes_of_partitions(answer), partitions, "AddPartitionsToTxn"),
             "AddPartitionsToTxn",
             missing_in=lambda answer: _missing(_codes_of_partitions(answer)),
         )
@@ -212,7 +212,7 @@ class TransactionCalls:
             KeyType.GROUP,
             group.group_id,
             build,
-            lambda answer: worst(code for _, code in _codes_of_offsets(answer)),
+            lambda answer: _worst_of(_codes_of_offsets(answer), offsets, "TxnOffsetCommit"),
             "TxnOffsetCommit",
             refusals=_REFUSED_OFFSETS,
             missing_in=lambda answer: _missing(_codes_of_offsets(answer)),
@@ -382,6 +382,22 @@ def _codes_of_offsets(answer: TxnOffsetCommitResponse) -> Iterator[tuple[Partiti
     for topic in answer.topics:
         for partition in topic.partitions:
             yield (topic.name, partition.partition_index), partition.error_code
+
+
+def _worst_of(codes: Iterable[tuple[Partition, int]], asked: Collection[Partition], name: str) -> int:
+    """Return the most severe error code. Raises KafkaError UNKNOWN_SERVER_ERROR for a response without errors that
+    leaves out a partition, because it is unknown whether the partition or its offset belongs to the transaction.
+    """
+    answered = dict(codes)
+    code = worst(answered.values())
+    left_out = set(asked) - answered.keys()
+    if left_out and not code:
+        topic, index = min(left_out)
+        raise KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"{name}: the broker's response does not name {topic}-{index}, so the outcome is unknown",
+        )
+    return code
 
 
 def _missing(codes: Iterable[tuple[Partition, int]]) -> list[Partition]:

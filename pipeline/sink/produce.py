@@ -328,5 +328,8 @@ class _Lane:
             if error.code is ErrorCode.BROKER_NOT_AVAILABLE:
                 return ErrorCode.NETWORK_EXCEPTION, -1, error.message
             return error.code, -1, error.message
-        result = answer.responses[0].partition_responses[0]
+        rows = (row for one in answer.responses if one.name == topic for row in one.partition_responses)
+        result = next((row for row in rows if row.index == index), None)
+        if result is None:
+            return ErrorCode.UNKNOWN_SERVER_ERROR, -1, "the broker's response leaves this partition out"
         return error_code(result.error_code), result.base_offset, result.error_message or ""

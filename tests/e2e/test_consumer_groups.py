@@ -23,7 +23,7 @@ from oncelog.client.consumer import (
     RebalanceInProgressError,
     RebalanceListener,
 )
-from oncelog.client.errors import AbortableError, IllegalStateError
+from oncelog.client.errors import AbortableError, IllegalStateError, KafkaError
 from oncelog.protocol.codec import DecodeError
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -269,6 +269,19 @@ async def test_a_repeated_commit_does_not_overwrite_a_newer_one(
         await older
         committed = await consumer.committed(first, second)
         assert committed == {first: OffsetAndMetadata(20), second: OffsetAndMetadata(10)}
+
+
+async def test_an_offset_that_the_response_leaves_out_does_not_count_as_committed(
+    bootstrap: str, topic: str, fresh_name: Names
+) -> None:
+    async with (
+        FaultProxy(bootstrap) as proxy,
+        Consumer(bootstrap_servers=proxy.address, group_id=fresh_name("group")) as consumer,
+        asyncio.timeout(WAIT_S),
+    ):
+        proxy.answer(OffsetCommitRequest, lambda _: OffsetCommitResponse(topics=[]))
+        with pytest.raises(KafkaError, match=f"does not name {topic}-0, so it is unknown whether"):
+            await consumer.commit({TopicPartition(topic, 0): 1})
 
 
 async def test_a_malformed_assignment_is_raised_and_the_next_poll_joins_again(

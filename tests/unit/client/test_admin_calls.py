@@ -8,12 +8,31 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from oncelog import Admin, ConfigResource, KafkaError, NewTopic, ResourceType, TopicPartition
+from oncelog import (
+    AbortTransactionSpec,
+    Acl,
+    AclFilter,
+    Admin,
+    ConfigResource,
+    KafkaError,
+    NewTopic,
+    ResourceType,
+    TopicPartition,
+)
 from oncelog.client.admin.calls import AdminCalls
+from oncelog.client.admin.transaction_values import WhyHanging
 from oncelog.client.errors import InvalidTopicError, KafkaTimeoutError, NetworkError
 from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.alter_client_quotas import AlterClientQuotasResponse, EntityData, EntryData
+from oncelog.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
+from oncelog.protocol.messages.create_acls import AclCreationResult, CreateAclsResponse
 from oncelog.protocol.messages.create_partitions import CreatePartitionsResponse, CreatePartitionsTopicResult
 from oncelog.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
+from oncelog.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsResponse
+from oncelog.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from oncelog.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsResponse,
@@ -21,10 +40,28 @@ from oncelog.protocol.messages.delete_records import (
 )
 from oncelog.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
 from oncelog.protocol.messages.describe_configs import DescribeConfigsResponse, DescribeConfigsResult
-from oncelog.protocol.messages.describe_producers import DescribeProducersResponse, PartitionResponse, TopicResponse
+from oncelog.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
+from oncelog.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from oncelog.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from oncelog.protocol.messages.describe_transactions import TransactionState as DescribedState
+from oncelog.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
 from oncelog.protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
+)
+from oncelog.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
 )
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from oncelog.protocol.messages.offset_commit import (
@@ -36,6 +73,13 @@ from oncelog.protocol.messages.offset_delete import (
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
+)
+from oncelog.protocol.messages.offset_fetch import OffsetFetchResponse
+from oncelog.protocol.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersResponse,
 )
 from support.virtual_time import VirtualTimeLoop
 
@@ -237,6 +281,196 @@ def test_what_a_response_leaves_out_or_names_twice_is_an_error(case: str) -> Non
             in_virtual_time(go(*names))
         assert caught.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
         assert caught.value.message == f"{subject}: the broker's response {problem}, so the outcome is unknown"
+
+
+SINGLE: dict[str, tuple[Callable[[Admin], Awaitable[Any]], Callable[[list[str]], object], str]] = {
+    "describe group": (
+        lambda admin: admin.describe_groups(["b"]),
+        lambda names: DescribeGroupsResponse(groups=[DescribedGroup(group_id=name) for name in names]),
+        "group 'b'",
+    ),
+    "delete group": (
+        lambda admin: admin.delete_groups(["b"]),
+        lambda names: DeleteGroupsResponse(results=[DeletableGroupResult(name) for name in names]),
+        "group 'b'",
+    ),
+    "delete a password": (
+        lambda admin: admin.delete_password("b"),
+        lambda names: AlterUserScramCredentialsResponse(
+            results=[AlterUserScramCredentialsResult(name) for name in names]
+        ),
+        "user 'b'",
+    ),
+    "list users": (
+        lambda admin: admin.scram_users(["b"]),
+        lambda names: DescribeUserScramCredentialsResponse(
+            results=[DescribeUserScramCredentialsResult(name) for name in names]
+        ),
+        "user 'b'",
+    ),
+    "set quotas": (
+        lambda admin: admin.set_quotas({"user": "b"}, {"request_percentage": 5.0}),
+        lambda names: AlterClientQuotasResponse(
+            entries=[EntryData(entity=[EntityData("user", name)]) for name in names]
+        ),
+        "quotas of {'user': 'b'}",
+    ),
+    "abort a transaction": (
+        lambda admin: admin.abort_transaction(AbortTransactionSpec(B, 1, 0, 0)),
+        lambda names: WriteTxnMarkersResponse(
+            [
+                WritableTxnMarkerResult(
+                    1, [WritableTxnMarkerTopicResult(name, [WritableTxnMarkerPartitionResult(0, 0)]) for name in names]
+                )
+            ]
+        ),
+        "could not abort the transaction of producer id 1 on b-0",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SINGLE)
+def test_a_response_about_something_else_is_no_success(case: str) -> None:
+    call, answer, subject = SINGLE[case]
+
+    async def go(*names: str) -> Any:
+        return await call(admin_of(AnsweringCluster(answer(list(names)))))
+
+    in_virtual_time(go("a", "b"))
+    left_out, twice = "does not name it", "names it more than once"
+    for names, problem in (([], left_out), (["a"], left_out), (["b", "b"], twice)):
+        with pytest.raises(KafkaError) as caught:
+            in_virtual_time(go(*names))
+        assert caught.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert caught.value.message == f"{subject}: the broker's response {problem}, so the outcome is unknown"
+
+
+def test_a_transaction_that_a_response_leaves_out_has_an_error() -> None:
+    with pytest.raises(KafkaError, match="transactional id 'x': the broker's response does not name it"):
+        in_virtual_time(
+            admin_of(AnsweringCluster(DescribeTransactionsResponse(transaction_states=[]))).describe_transactions(["x"])
+        )
+
+
+def test_a_transaction_whose_id_has_expired_meanwhile_hangs() -> None:
+    producer = ProducerState(producer_id=7, producer_epoch=0, current_txn_start_offset=5)
+    answers: dict[type[Any], object] = {
+        DescribeProducersRequest: DescribeProducersResponse(
+            topics=[TopicResponse("a", [PartitionResponse(0, active_producers=[producer])])]
+        ),
+        ListTransactionsRequest: ListTransactionsResponse(transaction_states=[TransactionState("x", 7, "Ongoing")]),
+        DescribeTransactionsRequest: DescribeTransactionsResponse(
+            transaction_states=[DescribedState(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "x")]
+        ),
+    }
+
+    class Answers(AnsweringCluster):
+        async def refresh(self, names: object = None) -> None:
+            self.metadata.brokers = (1,)
+
+        async def send(self, request: object, version: int) -> object:
+            return answers[type(request)]
+
+        async def call(self, node_id: int, request: object) -> object:
+            return answers[type(request)]
+
+    (hanging,) = in_virtual_time(admin_of(Answers()).find_hanging_transactions([A], older_than_ms=0))
+    assert (hanging.transactional_id, hanging.why) == ("x", WhyHanging.NO_TRANSACTIONAL_ID)
+
+
+def test_offsets_of_a_group_that_a_response_leaves_out_are_unknown() -> None:
+    with pytest.raises(KafkaError, match="does not name group 'g'"):
+        in_virtual_time(admin_of(AnsweringCluster(OffsetFetchResponse(groups=[]))).group_offsets("g"))
+
+
+RULE = Acl("TOPIC", "t", "User:alice", "READ")
+
+
+@pytest.mark.parametrize("results", [0, 2])
+def test_access_rules_without_a_result_each_are_an_error(results: int) -> None:
+    created = CreateAclsResponse(results=[AclCreationResult() for _ in range(results)])
+    deleted = DeleteAclsResponse(filter_results=[DeleteAclsFilterResult() for _ in range(results)])
+    for work in (
+        lambda: admin_of(AnsweringCluster(created)).create_acls([RULE]),
+        lambda: admin_of(AnsweringCluster(deleted)).delete_acls([AclFilter("TOPIC")]),
+    ):
+        with pytest.raises(KafkaError, match=f"has {results} results for 1 of them, so the outcome is unknown"):
+            in_virtual_time(work())
+
+
+class QuotaCluster(AnsweringCluster):
+    """A broker that accepts one topic of each request, and none until the throttle time of its last response has
+    passed.
+    """
+
+    THROTTLE_S = 2.0
+
+    def __init__(self, response: Callable[[str, int], Any], rows: str) -> None:
+        super().__init__()
+        self._response, self._rows = response, rows
+        self._free_at = 0.0
+        self.asked: list[list[str]] = []
+
+    async def send(self, request: Any, version: int) -> object:
+        if isinstance(request, MetadataRequest):
+            return MetadataResponse()
+        names = [topic.name for topic in request.topics]
+        self.asked.append(names)
+        now = asyncio.get_running_loop().time()
+        accepted = names[0] if now >= self._free_at else ""
+        self._free_at = now + self.THROTTLE_S
+        quota = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        parts = [self._response(name, 0 if name == accepted else quota) for name in names]
+        merged = parts[0]
+        setattr(merged, self._rows, [row for part in parts for row in getattr(part, self._rows)])
+        merged.throttle_time_ms = round(self.THROTTLE_S * 1000)
+        return merged
+
+
+WITHIN_QUOTA: dict[str, tuple[Callable[..., Awaitable[Any]], Callable[[str, int], Any], str]] = {
+    "create topics": (
+        lambda admin, names, **options: admin.create_topics([NewTopic(name) for name in names], **options),
+        lambda name, code: CreateTopicsResponse(topics=[CreatableTopicResult(name, error_code=code)]),
+        "topics",
+    ),
+    "delete topics": (
+        lambda admin, names, **options: admin.delete_topics(names, **options),
+        lambda name, code: DeleteTopicsResponse(responses=[DeletableTopicResult(name, error_code=code)]),
+        "responses",
+    ),
+    "create partitions": (
+        lambda admin, names, **options: admin.create_partitions(dict.fromkeys(names, 2), **options),
+        lambda name, code: CreatePartitionsResponse(results=[CreatePartitionsTopicResult(name, code)]),
+        "results",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WITHIN_QUOTA)
+def test_topics_that_exceed_a_quota_are_sent_again_after_the_throttle_time(case: str) -> None:
+    call, response, rows = WITHIN_QUOTA[case]
+    cluster = QuotaCluster(response, rows)
+
+    async def go() -> Any:
+        return await call(admin_of(cluster), ["a", "b", "c"])
+
+    assert in_virtual_time(go()) == {"a": None, "b": None, "c": None}
+    assert cluster.asked == [["a", "b", "c"], ["b", "c"], ["c"]]
+
+
+@pytest.mark.parametrize("case", WITHIN_QUOTA)
+def test_a_quota_is_waited_for_until_the_timeout_or_not_at_all(case: str) -> None:
+    call, response, rows = WITHIN_QUOTA[case]
+
+    async def go(**options: Any) -> tuple[float, list[ErrorCode | None], int]:
+        loop = asyncio.get_running_loop()
+        began, cluster = loop.time(), QuotaCluster(response, rows)
+        outcomes = await call(admin_of(cluster), list("abcdefgh"), raise_errors=False, **options)
+        return loop.time() - began, [error and error.code for error in outcomes.values()], len(cluster.asked)
+
+    refused = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert in_virtual_time(go()) == (8.0, [None] * 5 + [refused] * 3, 5)
+    assert in_virtual_time(go(retry_on_quota_violation=False)) == (0.0, [None] + [refused] * 7, 1)
 
 
 def test_failure_of_one_topic_is_not_reported_for_another() -> None:

@@ -26,7 +26,7 @@ from oncelog.protocol.messages.add_partitions_to_txn import (
 )
 from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse, EndTxnTopic
 from oncelog.protocol.messages.produce import ProduceRequest
-from oncelog.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from oncelog.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from oncelog.protocol.records import read_batch_header
 from support.scripted_cluster import LOST, OFFSETS_PARTITIONS, TOPIC, World, in_world, offsets_answered, produced
 
@@ -89,6 +89,25 @@ def test_a_partition_that_the_coordinator_does_not_know_is_named(version: int) -
             await task
 
     in_world(test, version, group_aware=version - 1)
+
+
+def test_what_the_coordinator_leaves_out_does_not_belong_to_the_transaction() -> None:
+    async def partitions(world: World) -> None:
+        await world.init()
+        task = asyncio.create_task(world.transactions.begin([(TOPIC, 0)]))
+        await world.cluster.answer(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse())
+        with pytest.raises(AbortableError, match=f"AddPartitionsToTxn: the broker's response does not name {TOPIC}-0"):
+            await task
+
+    async def offsets(world: World) -> None:
+        await world.begin()
+        task = asyncio.create_task(world.transactions.send_offsets({("in", 0): 5}, GROUP))
+        await world.cluster.answer(TxnOffsetCommitRequest, TxnOffsetCommitResponse())
+        with pytest.raises(AbortableError, match="TxnOffsetCommit: the broker's response does not name in-0"):
+            await task
+
+    in_world(partitions, 1)
+    in_world(offsets, 2)
 
 
 def test_end_txn_names_what_was_written_and_each_epoch_begins_at_sequence_0() -> None:
