@@ -152,10 +152,13 @@ def _of_string(parse: Convert, where: str) -> Convert:
 
 
 def _one_of(choices: tuple[Any, ...], where: str) -> Convert:
+    written = [(choice.value if isinstance(choice, enum.Enum) else choice, choice) for choice in choices]
+
     def convert(value: Any) -> Any:
-        if value not in choices:
-            raise ValueError(f"{where}: {value!r:.100} is not one of {', '.join(map(repr, choices))}")
-        return value
+        for json_choice, choice in written:
+            if _is_same(value, json_choice):
+                return choice
+        raise ValueError(f"{where}: {value!r:.100} is not one of {', '.join(map(repr, choices))}")
 
     return convert
 
@@ -163,11 +166,21 @@ def _one_of(choices: tuple[Any, ...], where: str) -> Convert:
 def _enum(kind: type[enum.Enum], where: str) -> Convert:
     def convert(value: Any) -> Any:
         try:
-            return kind(value)
+            member = kind(value)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
+        if value == member.value and not _is_same(value, member.value):
+            raise ValueError(f"{where}: {value!r} is not a valid {kind.__qualname__}")
+        return member
 
     return convert
+
+
+def _is_same(value: object, expected: object) -> bool:
+    """Return whether a value is the expected one, of the same type: in Python, True, 1 and 1.0 are equal. As in fields
+    of type float, an int is accepted for a float.
+    """
+    return value == expected and (type(value) is type(expected) or (type(value) is int and type(expected) is float))
 
 
 def _collection(kind: Any, convert_item: Convert, where: str) -> Convert:

@@ -145,6 +145,39 @@ def test_msgspec_writes_no_nan_as_null() -> None:
     assert math.isnan(binary.deserialize("t", binary.serialize("t", math.nan)))
 
 
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Weight(enum.Enum):
+    LIGHT = 1.0
+
+
+@dataclasses.dataclass
+class Choices:
+    number: Literal[1, 2] = 1
+    flag: Literal[True] | None = None
+    level: Level = Level.LOW
+    named: Literal[Colour.RED] = Colour.RED
+    weight: Weight = Weight.LIGHT
+
+
+def test_choices_and_enums_are_read_back() -> None:
+    serde = DataclassSerde(Choices)
+    choices = Choices(2, True, Level.LOW, Colour.RED, Weight.LIGHT)
+    assert serde.deserialize("t", serde.serialize("t", choices)) == choices
+    assert serde.deserialize("t", b'{"weight": 1}') == Choices()
+
+
+@pytest.mark.parametrize(
+    "text", ['{"number": true}', '{"number": 1.0}', '{"flag": 1}', '{"level": true}', '{"level": 1.0}']
+)
+def test_a_choice_of_another_type_is_refused_even_if_python_calls_it_equal(text: str) -> None:
+    field = next(iter(json.loads(text)))
+    with pytest.raises(ValueError, match=rf"Choices\.{field}: (True|1\.0|1) is not"):
+        DataclassSerde(Choices).deserialize("t", text.encode())
+
+
 @pytest.mark.parametrize("format", ["json", "msgpack"])
 def test_msgspec_checks_what_it_reads(format: Literal["json", "msgpack"]) -> None:
     msgspec = pytest.importorskip("msgspec")
