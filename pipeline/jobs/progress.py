@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -100,9 +100,12 @@ def _offsets(value: Any) -> dict[tuple[str, str], int]:
 
 
 class JobMetrics:
-    """The job's metrics in a separate registry. docs/pipeline.md lists them."""
+    """The job's metrics in a separate registry. docs/pipeline.md lists them.
 
-    def __init__(self) -> None:
+    The counters of the named queries begin with 0.
+    """
+
+    def __init__(self, queries: Iterable[str]) -> None:
         self.registry = CollectorRegistry()
         labels = ["query"]
         self._rows = Counter("oncelog_pipeline_rows", "Rows read.", labels, registry=self.registry)
@@ -126,6 +129,9 @@ class JobMetrics:
             "oncelog_pipeline_tombstones", "Records of JSON sources without a value.", labels, registry=self.registry
         )
         self._restarts = Counter("oncelog_pipeline_restarts", "Restarts of queries.", labels, registry=self.registry)
+        for query in queries:
+            for counter in (self._rows, self._batches, self._late, self._bad, self._tombstones, self._restarts):
+                counter.labels(query)
 
     def batch(self, progress: Progress) -> None:
         """Count a micro-batch."""

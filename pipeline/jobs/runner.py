@@ -81,7 +81,7 @@ class JobRunner:
     ) -> None:
         self.spark = spark
         self.frames = JobFrames(spark, job)
-        self.metrics = JobMetrics()
+        self.metrics = JobMetrics(sink.name for sink in job.sinks)
         self._job = job
         self._on_progress = on_progress
         self._on_restart = on_restart
