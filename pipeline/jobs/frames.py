@@ -45,7 +45,12 @@ class JobFrames:
                 self._add(transform.name, self._transform(transform), transform.watermark)
         for sink in job.sinks:
             with as_job_error(f"sink {sink.name!r}"):
-                self.of(sink)
+                is_batch = not self.of(sink).isStreaming
+            if is_batch and sink.output_mode != "append":
+                raise JobError(
+                    f"sink {sink.name!r}: output_mode = {sink.output_mode!r} is for streams, but {sink.frame!r} is a "
+                    "batch frame, all of whose rows are written: remove output_mode"
+                )
 
     def of(self, sink: Sink) -> DataFrame:
         """Return the frame of a sink.
@@ -131,7 +136,7 @@ class JobFrames:
         if sink.format == NAME:
             write(frame, options, tasks=sink.tasks)
         else:
-            frame.write.format(sink.format).options(**options).mode(sink.output_mode).save()
+            frame.write.format(sink.format).options(**options).mode("append").save()
 
 
 def _function(transform: Transform, directory: Path) -> Callable[..., DataFrame]:

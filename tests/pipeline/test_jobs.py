@@ -219,6 +219,20 @@ def test_a_job_that_spark_refuses_is_told_in_one_line(
     assert len(told.splitlines()) == 1
 
 
+@pytest.mark.parametrize("format", ["oncelog", "parquet"])
+@pytest.mark.parametrize("mode", ["update", "complete"])
+def test_an_output_mode_of_a_batch_frame_is_refused_before_anything_is_read(
+    spark: SparkSession, tmp_path: Path, format: str, mode: str
+) -> None:
+    text = LEAST.replace('from = "input"', f'from = "made"\nformat = "{format}"\noutput_mode = "{mode}"')
+    (tmp_path / "job.toml").write_text(
+        f'{text}\n[[transform]]\nname = "made"\nsql = "SELECT \'a\' AS value"\n'
+        '[options]\n"kafka.bootstrap.servers" = "127.0.0.1:1"\n'
+    )
+    with pytest.raises(JobError, match=f"^sink 'output': output_mode = '{mode}' is for streams, but 'made' is a batch"):
+        JobRunner(spark, spec.load(tmp_path / "job.toml"))
+
+
 def test_a_checkpoint_of_another_topic_is_refused_at_once(spark: SparkSession, topics: Any, tmp_path: Path) -> None:
     read, other, out = (topics.make(stem) for stem in ("read", "other", "out"))
     topics.send(read, ["a"])
