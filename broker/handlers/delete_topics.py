@@ -109,8 +109,10 @@ def _authorize(context: RequestContext, item: DeleteTopicState, result: Deletabl
     name = item.name if topic is None else topic.name
     if name is None:
         return  # reported as unknown
-    is_visible = access.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, quiet=True)
     may_delete = access.allows(AclOperation.DELETE, AclResourceType.TOPIC, name)
+    # The audit log records the missing permission that the client is refused for.
+    needs_describe = may_delete and item.name is not None
+    is_visible = access.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, quiet=not needs_describe)
     if may_delete and (is_visible or item.name is None):
         return
     if is_visible:

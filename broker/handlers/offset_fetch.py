@@ -59,7 +59,8 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> Steps[Answer
     """Look up the offsets; send the response when all offsets in it are durable."""
     if context.api_version >= SEVERAL_GROUPS_FROM:
         return (yield from _several_groups(context, request))
-    coordinator, shown = context.broker.group_coordinator, _ShownTopics(context.access)
+    coordinator = context.broker.group_coordinator
+    shown = _ShownTopics(context.access, are_named=request.topics is not None)
     unstable = _code_of_unstable(context, request)
     try:
         offsets = yield from _offsets(context, shown, request.group_id, request.topics, unstable)
@@ -126,7 +127,8 @@ def _code_of_unstable(context: RequestContext, request: OffsetFetchRequest) -> E
 
 
 def _several_groups(context: RequestContext, request: OffsetFetchRequest) -> Steps[Answer]:
-    coordinator, shown = context.broker.group_coordinator, _ShownTopics(context.access)
+    coordinator = context.broker.group_coordinator
+    named, listed = (_ShownTopics(context.access, are_named=are_named) for are_named in (True, False))
     unstable = _code_of_unstable(context, request)
     response = OffsetFetchResponse()
     waiting: list[tuple[OffsetFetchResponseGroup, asyncio.Future[None]]] = []
@@ -134,6 +136,7 @@ def _several_groups(context: RequestContext, request: OffsetFetchRequest) -> Ste
     for group_id, asked in merged.items():
         group = OffsetFetchResponseGroup(group_id)
         response.groups.append(group)
+        shown = listed if asked is None else named
         yield 5 * context.rows() + units_of_hashing(group_id)
         try:
             offsets = yield from _offsets(context, shown, group_id, asked, unstable)
@@ -182,12 +185,17 @@ async def _when_settled(
 
 
 class _ShownTopics:
-    """The topics that the client may describe. Each topic is checked once, when its first partition is looked up."""
+    """The topics that the client may describe. Each topic is checked once, when its first partition is looked up.
 
-    __slots__ = ("_access", "_known", "_units")
+    If `are_named` is true, the client has named the topics, so the audit log records those that it may not describe.
+    Otherwise, the response leaves them out.
+    """
 
-    def __init__(self, access: Access) -> None:
+    __slots__ = ("_access", "_are_named", "_known", "_units")
+
+    def __init__(self, access: Access, *, are_named: bool) -> None:
         self._access = access
+        self._are_named = are_named
         self._known: dict[str, bool] = {}
         self._units = 0
 
@@ -197,7 +205,7 @@ class _ShownTopics:
         if shown is None:
             self._units += self._access.units
             shown = self._known[name] = self._access.allows(
-                AclOperation.DESCRIBE, AclResourceType.TOPIC, name, quiet=True
+                AclOperation.DESCRIBE, AclResourceType.TOPIC, name, quiet=not self._are_named
             )
         return shown
 

@@ -13,11 +13,25 @@ from typing import Any
 import pytest
 from oncelog.broker.node import BrokerNode, BrokerStartError
 from oncelog.broker.observability.logging import make_logger
+from oncelog.protocol.access_rules import Permission
+from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.framing import encode_request
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest
 from oncelog.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
+from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from oncelog.protocol.messages.heartbeat import HeartbeatRequest
 from oncelog.protocol.messages.metadata import MetadataRequest
+from oncelog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from oncelog.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from support.access import Op, Type, limited_broker, rule, without_requirements
 from support.raw_connection import RawConnection, batch
@@ -105,6 +119,51 @@ async def test_hidden_topics_cause_no_denials(tmp_path: Path) -> None:
         await world.only()
         await world.wire.call(MetadataRequest(None, False), 12)
     assert read(file) == []
+
+
+@pytest.mark.parametrize("version", [7, 8])
+async def test_a_named_topic_whose_offsets_are_refused_is_recorded_once(tmp_path: Path, version: int) -> None:
+    file = tmp_path / "audit.jsonl"
+    async with limited_broker(audit_log_location=str(file)) as world:
+        committed = [OffsetCommitRequestPartition(0, 1, -1, "")]
+        for topic in ("open", "closed"):
+            await world.wire.create_topic(topic)
+            await world.wire.call(
+                OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic(topic, partitions=committed)]), 9
+            )
+        await world.only(rule(Op.DESCRIBE, Type.GROUP, "*"), rule(Op.DESCRIBE, Type.TOPIC, "open"))
+        if version == 7:
+            everything = OffsetFetchRequest("g", None)
+            named = OffsetFetchRequest("g", [OffsetFetchRequestTopic(name, [0, 1]) for name in ("open", "closed")])
+        else:
+            of_all = OffsetFetchRequestGroup("g", topics=None)
+            topics = [OffsetFetchRequestTopics(name, partition_indexes=[0, 1]) for name in ("open", "closed")]
+            everything = OffsetFetchRequest(groups=[of_all])
+            named = OffsetFetchRequest(groups=[of_all, OffsetFetchRequestGroup("h", topics=topics)])
+        await world.wire.call(everything, version)  # leaves out the topic
+        await world.wire.call(named, version)
+    (line,) = read(file)
+    assert (line["event"], line["api"]) == ("access_denied", "OffsetFetch")
+    assert (line["operation"], line["resource_type"], line["resource"]) == ("DESCRIBE", "TOPIC", "closed")
+
+
+@pytest.mark.parametrize("missing", [Op.DELETE, Op.DESCRIBE])
+async def test_a_topic_that_may_not_be_deleted_is_recorded_with_the_missing_permission(
+    tmp_path: Path, missing: Op
+) -> None:
+    file = tmp_path / "audit.jsonl"
+    async with limited_broker(audit_log_location=str(file)) as world:
+        await world.wire.create_topic("t")
+        await world.only(
+            rule(Op.DELETE, Type.TOPIC, "t"),
+            rule(Op.DESCRIBE, Type.TOPIC, "t"),
+            rule(missing, Type.TOPIC, "t", permission=Permission.DENY),
+        )
+        answer = await world.wire.call(DeleteTopicsRequest([DeleteTopicState("t")]), 6)
+        assert answer.responses[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    (line,) = read(file)
+    assert (line["event"], line["api"]) == ("access_denied", "DeleteTopics")
+    assert (line["operation"], line["resource"]) == (missing.name, "t")
 
 
 async def test_an_api_without_requirements_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
