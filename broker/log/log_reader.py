@@ -88,7 +88,7 @@ class LogReader:
                         return records or b"", next_offset if records else offset
                     return self._first(segment, start, end_offset)
             except BrokenBatch as error:
-                raise CorruptLog(segment.path(), error.position, offset, error.reason) from None
+                raise segment.damage(error, offset) from None
             # No batch of this segment is at or after `offset` (it was compacted, or ends there): use the next segment.
             segment, start = self._segments.after(segment), -1
         return b"", offset
@@ -119,7 +119,7 @@ class LogReader:
                         end = segment.position_of(limit)
                         self._remember(limit, segment, end)
             except BrokenBatch as error:
-                raise CorruptLog(segment.path(), error.position, offset, error.reason) from None
+                raise segment.damage(error, offset) from None
             counted += max(end - start, 0)
             segment, start = self._segments.after(segment), 0
         return min(counted, wanted)
@@ -228,7 +228,7 @@ class LogReader:
                     offset = header.next_offset
                     yield header, batch
             except BrokenBatch as error:
-                raise CorruptLog(segment.path(), error.position, offset, error.reason) from None
+                raise segment.damage(error, offset) from None
             segment = self._segments.after(segment)
 
     def windows(self, start: int) -> Iterator[bytes]:

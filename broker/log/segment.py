@@ -32,6 +32,7 @@ from .indexes import (
     decode_transaction_index,
     encode_transaction_index,
 )
+from .results import CorruptLog
 
 logger = structlog.get_logger(__name__)
 
@@ -588,6 +589,21 @@ class LogSegment:
             if header.last_offset >= offset:
                 return position
         return self.size
+
+    def damage(self, error: BrokenBatch, offset: int) -> CorruptLog:
+        """Return the error for a broken batch. It names the first offset that is not known to be sound.
+
+        This is the offset after the last batch before the damage. Without the indexes, finding it would be slow, so
+        `offset` takes its place, the offset at which the reader has begun.
+        """
+        if self.has_indexes:
+            offset = self.base_offset
+            with suppress(BrokenBatch, OSError):
+                for position, header in walk_headers(self.file, self.offset_index.floor(error.position - 1), self.size):
+                    if position + header.size > error.position:
+                        break
+                    offset = header.next_offset
+        return CorruptLog(self.path(), error.position, offset, error.reason)
 
     def batch_at(self, position: int) -> BatchHeader:
         """Return the header of the batch at byte `position`, which must be before the end. Raises BrokenBatch."""

@@ -25,7 +25,6 @@ from ..system.ports import Lane, Threads
 from .at_hand import SideReads
 from .batch_inspection import AT_ONCE_BYTES, expands_at_once
 from .batch_scan import BrokenBatch
-from .results import CorruptLog
 from .segment import LogSegment
 from .segments import LogSegments
 
@@ -176,11 +175,11 @@ class TimestampSearch:
 
 @contextmanager
 def _damage(segment: LogSegment, offset: int) -> Iterator[None]:
-    """Turn a BrokenBatch in `segment` into a CorruptLog, which names the damaged file and `offset`."""
+    """Turn a BrokenBatch in `segment` into a CorruptLog. `offset` is where the search began."""
     try:
         yield
     except BrokenBatch as error:
-        raise CorruptLog(segment.path(), error.position, offset, error.reason) from None
+        raise segment.damage(error, offset) from None
 
 
 def _newer_than(timestamp: int, limit: int) -> Callable[[BatchHeader], bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -481,6 +482,36 @@ def test_windows_end_at_damage_with_an_error(fs: FaultyFileSystem, where: str, w
         read.extend(log.windows())
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert f"byte {position} (from offset {which} on)" in caught.value.message
+
+
+@pytest.mark.parametrize("which", [0, 5, 9])
+@pytest.mark.parametrize(
+    ("interval", "use"),
+    [
+        (4096, lambda log, which: log.read(20, 1)),
+        (4096, lambda log, which: log.readable_bytes(20, 1)),
+        (4096, lambda log, which: log.offset_for_timestamp(NOW)),
+        (4096, lambda log, which: log.offset_for_timestamp(MAX_TIMESTAMP)),
+        (0, lambda log, which: log.read(2 * which + 1, 1)),
+    ],
+    ids=["read", "bytes", "search", "newest", "read in the batch"],
+)
+def test_damage_is_reported_with_its_own_offset(
+    fs: FaultyFileSystem, interval: int, use: Callable[[PartitionLog, int], object], which: int
+) -> None:
+    """A search may begin at the start of the log, a gigabyte before the damage."""
+    log = open_log(fs, index_interval_bytes=interval)
+    for number in range(10):
+        log.append(batch("one", "two", timestamp=NOW - 100 + 10 * number))
+    log.append(batch("last", timestamp=NOW))
+    log.flush()
+    segment = log.segments.active
+    at = segment.position_of(2 * which)
+    fs._get(segment.path()).data[at + 16] ^= 0x80  # the magic byte
+    log.reader.forget()
+    with pytest.raises(KafkaError) as caught:
+        use(log, which)
+    assert f"is damaged at byte {at} (from offset {2 * which} on)" in caught.value.message
 
 
 # --- batches with a wrong offset -------------------------------------------------------------------------------------
