@@ -131,7 +131,7 @@ class Log(Protocol):
 
     def append(
         self,
-        batches: Buffer,
+        batch: Buffer,
         *,
         inspection: Inspection | None = None,
         origin: AppendOrigin = AppendOrigin.CLIENT,
@@ -139,7 +139,7 @@ class Log(Protocol):
         transaction_version: int = 0,
         essential: bool = False,
     ) -> AppendResult:
-        """Check `batches`, assign their offsets, and accept all of them, or raise KafkaError and accept none.
+        """Check a batch, assign its offsets and accept it, or raise KafkaError.
 
         The offsets are final when `flushed` reports that they are durable.
 
@@ -156,7 +156,7 @@ class Log(Protocol):
         """Return None if everything below `end_offset` is as durable as `durability` demands, else a future to await.
 
         All waiters of the same flush share the future, so each must shield it. If the flush fails, the future fails
-        with KafkaError KAFKA_STORAGE_ERROR. In that case, the appended batches may or may not survive.
+        with KafkaError KAFKA_STORAGE_ERROR. In that case, the appended batch may or may not survive.
         """
 
     # --- read

@@ -42,24 +42,24 @@ tombstones at once.
 
 
 def read_and_check(
-    buffer: Buffer, position: int, origin: AppendOrigin, config: LogConfig, where: str, *, essential: bool = False
+    batch: Buffer, origin: AppendOrigin, config: LogConfig, where: str, *, essential: bool = False
 ) -> BatchHeader:
-    """Read the header of the batch at byte `position`, and check the batch's format, size and checksum.
+    """Read the header of a batch, and check the batch's format, size and checksum. More bytes may follow the batch.
 
     A coordinator's control batch and an `essential` batch may have any size, because a transaction would stay open
     without its marker or the record of its decision. `where` names the partition in errors. Raises KafkaError
     CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE.
     """
     try:
-        header = read_batch_header(buffer, position)
+        header = read_batch_header(batch)
     except CorruptBatch:
-        if len(buffer) - position >= HEADER_SIZE and (magic := buffer[position + _MAGIC_POSITION]) != MAGIC:
+        if len(batch) >= HEADER_SIZE and (magic := batch[_MAGIC_POSITION]) != MAGIC:
             raise invalid(where, f"a batch has format (magic) {magic}, but only {MAGIC} is accepted") from None
         raise
     size = header[1] + LENGTH_END
     if size > config.max_batch_bytes and not essential and (origin is CLIENT or not header[5] & CONTROL):
         raise _too_large(size, config, where)
-    if crc32c(memoryview(buffer)[position + CRC_END : position + size]) != header[4]:
+    if crc32c(memoryview(batch)[CRC_END:size]) != header[4]:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{where}: the checksum of a batch does not match its {size} bytes")
     attributes = header[5]
     if attributes & COMPRESSION_MASK > _LARGEST_CODEC:
@@ -88,7 +88,7 @@ def client_header(batch: Buffer, config: LogConfig, where: str) -> BatchHeader:
 
     Raises KafkaError with the codes of `read_and_check`, and with INVALID_RECORD if more bytes follow the batch.
     """
-    header = read_and_check(batch, 0, CLIENT, config, where)
+    header = read_and_check(batch, CLIENT, config, where)
     size = header[1] + LENGTH_END
     if size != len(batch):
         raise invalid(

@@ -54,7 +54,6 @@ from .log_files import LogFiles
 from .log_offsets import Listener, LogOffsets
 from .log_reader import LogReader
 from .log_validator import CLIENT_ATTRIBUTES, check_client_batch, client_header, read_and_check
-from .producer_state import ProducerStateEntry
 from .producer_state_manager import ProducerStateManager
 from .results import (
     CLIENT,
@@ -297,7 +296,7 @@ class PartitionLog:
 
     def append(
         self,
-        batches: Buffer,
+        batch: Buffer,
         *,
         inspection: Inspection | None = None,
         origin: AppendOrigin = AppendOrigin.CLIENT,
@@ -305,10 +304,7 @@ class PartitionLog:
         transaction_version: int = 0,
         essential: bool = False,
     ) -> AppendResult:
-        """Check `batches`, assign their offsets and write them: either all are appended, or KafkaError is raised.
-
-        A client sends exactly one batch, a coordinator any number of batches. A writable buffer with one batch
-        is changed in place.
+        """Check a batch, assign its offsets and write it, or raise KafkaError. A writable buffer is changed in place.
 
         `inspection`: the finished inspection of the client's batch; without it the batch is inspected here without
         pauses. `essential`: whether a coordinator's batch, like a marker, may have any size and may use the last part
@@ -333,17 +329,17 @@ class PartitionLog:
         if inspection is not None:
             header, content = inspection.header, inspection.content
         elif origin is CLIENT:
-            header = client_header(batches, config, self.name)
-            content = content_at_a_glance(batches, header, config.record_limits)
+            header = client_header(batch, config, self.name)
+            content = content_at_a_glance(batch, header, config.record_limits)
             if content is None:
-                inspection = Inspection(batches, header, config.record_limits, self.name)
+                inspection = Inspection(batch, header, config.record_limits, self.name)
                 inspection.inspect_whole()
                 content = inspection.content
         else:
-            header = read_and_check(batches, 0, origin, config, self.name, essential=essential)
+            header = read_and_check(batch, origin, config, self.name, essential=essential)
         size = header[1] + LENGTH_END
-        if size != len(batches):
-            return self._append_many(batches, origin, leader_epoch, transaction_version, essential)
+        if size != len(batch):
+            raise AssertionError(f"{self.name}: {len(batch) - size} bytes follow the coordinator's batch")
         now_ms = self.clock.now_ms()
         is_control = header[5] & CONTROL
         marker: ControlRecord | None = None
@@ -354,21 +350,21 @@ class PartitionLog:
                 start = offsets.log_start_offset
                 return AppendResult(duplicate.first_offset, duplicate.last_offset, stamped, start, True)
         elif is_control:
-            marker = self._marker(batches, 0, header)
+            marker = self._marker(batch, header)
         if header[9] >= 0:
             self.producers.check(header, marker, origin, transaction_version)
         base_offset = offsets.log_end_offset
-        if isinstance(batches, bytes) or (isinstance(batches, memoryview) and batches.readonly):
-            batches = bytearray(batches)
+        if isinstance(batch, bytes) or (isinstance(batch, memoryview) and batch.readonly):
+            batch = bytearray(batch)
         if content is not None and (header[5] & ~CLIENT_ATTRIBUTES or header[8] != content[1]):
-            header = _corrected(batches, header, content[1])
+            header = _corrected(batch, header, content[1])
         log_append_time = -1
         if config.log_append_time and not is_control:
             log_append_time = now_ms
-            stamp(batches, 0, base_offset, leader_epoch, now_ms)
-            header = read_batch_header(batches)
+            stamp(batch, 0, base_offset, leader_epoch, now_ms)
+            header = read_batch_header(batch)
         else:
-            stamp(batches, 0, base_offset, leader_epoch)
+            stamp(batch, 0, base_offset, leader_epoch)
         last_offset = base_offset + header[6]
         if self._disk_space is not None:
             if config.internal:
@@ -377,7 +373,7 @@ class PartitionLog:
             elif content is not None:
                 self._disk_space.require(size)
         try:
-            self._writer.write(batches, size, last_offset, header[8], now_ms, config)
+            self._writer.write(batch, size, last_offset, header[8], now_ms, config)
             self._take_up(header, marker, base_offset, leader_epoch)
             files.appended(last_offset + 1)
         except KafkaError:
@@ -398,64 +394,9 @@ class PartitionLog:
         """
         return (lambda: None) if self._disk_space is None else self._disk_space.keep(size)
 
-    def _append_many(
-        self,
-        batches: Buffer,
-        origin: AppendOrigin,
-        leader_epoch: int,
-        transaction_version: int,
-        essential: bool,
-    ) -> AppendResult:
-        """Append several batches of a coordinator with one write.
-
-        Each batch is checked as if the earlier ones were already written. As in `append`, control batches keep their
-        timestamps, and may use the whole disk reserve.
-        """
-        data = bytearray(batches)
-        now_ms = self.clock.now_ms()
-        pending: dict[int, ProducerStateEntry] = {}
-        checked: list[tuple[BatchHeader, ControlRecord | None, int]] = []
-        base_offset = self.offsets.log_end_offset
-        position, next_offset, max_timestamp, data_bytes = 0, base_offset, -1, 0
-        while position < len(data):
-            header = read_and_check(data, position, origin, self.config, self.name, essential=essential)
-            marker = self._marker(data, position, header) if header.is_control else None
-            if header.producer_id >= 0:
-                self.producers.check(header, marker, origin, transaction_version, pending)
-                known = pending.get(header.producer_id) or self.producers.entry(header.producer_id)
-                entry = ProducerStateEntry(header.producer_id) if known is None else known.copy()
-                if marker is None:
-                    entry.add_data(header, next_offset)
-                else:
-                    entry.add_marker(header.producer_epoch, marker, header.max_timestamp)
-                pending[header.producer_id] = entry
-            if header.is_control:
-                stamp(data, position, next_offset, leader_epoch)
-            else:
-                data_bytes += header.size
-                stamp(data, position, next_offset, leader_epoch, now_ms if self.config.log_append_time else None)
-                header = read_batch_header(data, position)
-            checked.append((header, marker, next_offset))
-            next_offset += header.last_offset_delta + 1
-            max_timestamp = max(max_timestamp, header.max_timestamp)
-            position += header.size
-        if self._disk_space is not None and self.config.internal and not essential and data_bytes:
-            self._disk_space.require_internally(data_bytes)
-        try:
-            self._writer.write(data, len(data), next_offset - 1, max_timestamp, now_ms, self.config)
-            for header, marker, offset in checked:
-                self._take_up(header, marker, offset, leader_epoch)
-            self.files.appended(next_offset)
-        except KafkaError:
-            raise
-        except Exception as error:
-            raise self._append_broke(error) from error
-        log_append_time = now_ms if self.config.log_append_time and data_bytes else -1
-        return AppendResult(base_offset, next_offset - 1, log_append_time, self.offsets.log_start_offset, False)
-
-    def _marker(self, buffer: Buffer, position: int, header: BatchHeader) -> ControlRecord | None:
+    def _marker(self, batch: Buffer, header: BatchHeader) -> ControlRecord | None:
         """Return the record of a control batch, or None if compaction has emptied the batch."""
-        records = decode_batch(buffer, position, header)
+        records = decode_batch(batch, 0, header)
         return read_control_record(records[0]) if records else None
 
     def _append_broke(self, error: Exception) -> KafkaError:

@@ -134,16 +134,14 @@ class ProducerStateManager:
         marker: ControlRecord | None,
         origin: AppendOrigin,
         transaction_version: int,
-        pending: dict[int, ProducerStateEntry] | None = None,
     ) -> None:
         """Raise KafkaError if the producer may not append this batch next.
 
         `marker` is the record of a control batch. `transaction_version` 2 requires sequence 0 in the first batch of an
-        unknown producer, and a marker with a newer epoch than its transaction. `pending` has the entries as they will
-        be when the earlier batches of the same append are in the log.
+        unknown producer, and a marker with a newer epoch than its transaction.
         """
         producer_id = header.producer_id
-        entry = (pending and pending.get(producer_id)) or self._entries.get(producer_id)
+        entry = self._entries.get(producer_id)
         if entry is None:
             entry = ProducerStateEntry(producer_id)
         if header.is_control:

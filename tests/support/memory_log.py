@@ -134,7 +134,7 @@ class MemoryLog:
 
     def append(
         self,
-        batches: Buffer,
+        batch: Buffer,
         *,
         inspection: Inspection | None = None,
         origin: AppendOrigin = AppendOrigin.CLIENT,
@@ -149,25 +149,20 @@ class MemoryLog:
             )
         if origin is AppendOrigin.CLIENT:
             if inspection is None:
-                inspection = self.inspection_of(batches)
+                inspection = self.inspection_of(batch)
                 inspection.inspect_whole()
             header, content = inspection.header, inspection.content
             check_client_batch(header, content, self.config, self._clock.now_ms(), self.name)
             duplicate = self.producers.find_duplicate(header) if header.producer_id >= 0 else None
             if duplicate is not None:
                 return AppendResult(duplicate.first_offset, duplicate.last_offset, -1, store.log_start_offset, True)
-            batches = bytearray(batches)
-            clear_attributes(batches, 0, CLIENT_ATTRIBUTES)
-            set_max_timestamp(batches, 0, max(content[1], -1))
-        data = bytearray(batches)
-        base_offset, position, append_time = store.log_end_offset, 0, -1
-        while position < len(data):
-            header = read_and_check(
-                data, position, AppendOrigin.COORDINATOR, self.config, self.name, essential=essential
-            )
-            piece = data[position : position + header[1] + LENGTH_END]
-            append_time = max(append_time, self._append_one(piece, header, origin, leader_epoch, transaction_version))
-            position += len(piece)
+            batch = bytearray(batch)
+            clear_attributes(batch, 0, CLIENT_ATTRIBUTES)
+            set_max_timestamp(batch, 0, max(content[1], -1))
+        data, base_offset = bytearray(batch), store.log_end_offset
+        header = read_and_check(data, AppendOrigin.COORDINATOR, self.config, self.name, essential=essential)
+        assert len(data) == header[1] + LENGTH_END
+        append_time = self._append_one(data, header, origin, leader_epoch, transaction_version)
         if self.config.durability == "os":
             self.flush()
         return AppendResult(base_offset, store.log_end_offset - 1, append_time, store.log_start_offset, False)

@@ -73,18 +73,14 @@ async def all_complete(broker: BrokerNode, transactional_ids: Iterable[str]) -> 
     state.write_completed()
 
 
-@pytest.mark.parametrize("count", [1, 3])
-async def test_markers_of_an_internal_topic_may_use_the_whole_reserve_however_many_come_together(
-    broker: BrokerNode, fs: FaultyFileSystem, count: int
-) -> None:
+async def test_markers_of_an_internal_topic_may_use_the_whole_reserve(broker: BrokerNode, fs: FaultyFileSystem) -> None:
     commit_offset(broker, "g")
     (log,) = [log for log in broker.log_manager.logs() if log.topic == "__consumer_offsets"]
     fill(broker, fs, RESERVE // 8)
-    markers = b"".join(control_batch(True, 0, 7 + number, 0, 0) for number in range(count))
-    end = log.log_end_offset
-    assert log.append(bytearray(markers), origin=AppendOrigin.COORDINATOR).last_offset == end + count - 1
+    marker, end = control_batch(True, 0, 7, 0, 0), log.log_end_offset
+    assert log.append(bytearray(marker), origin=AppendOrigin.COORDINATOR).last_offset == end
     with pytest.raises(KafkaError, match=r"log\.reserve\.decision\.bytes"):
-        log.append(bytearray(markers + batch(b"x")), origin=AppendOrigin.COORDINATOR)
+        log.append(bytearray(batch(b"x")), origin=AppendOrigin.COORDINATOR)
 
 
 def test_a_refusal_names_the_bytes_that_are_really_kept(fs: FaultyFileSystem) -> None:

@@ -141,12 +141,6 @@ def test_a_client_sends_one_batch_and_no_markers(log: PartitionLog) -> None:
     refused(ErrorCode.INVALID_RECORD, log, batch("a", transactional=True))
 
 
-def test_a_coordinator_may_send_several_batches(log: PartitionLog) -> None:
-    result = log.append(batch("a", "b") + batch("c"), origin=AppendOrigin.COORDINATOR)
-    assert result[:2] == (0, 2)
-    assert values(log.batches()) == ["a", "b", "c"]
-
-
 def test_sizes_are_limited(fs: FaultyFileSystem) -> None:
     log = open_log(fs, max_message_bytes=100, segment_bytes=5000)
     assert "max.message.bytes = 100" in refused(ErrorCode.MESSAGE_TOO_LARGE, log, batch("a" * 100))

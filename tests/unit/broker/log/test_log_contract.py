@@ -15,7 +15,7 @@ from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.records import iter_batches, read_batch_header
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import NOW, StandingClock, batch, open_log, values, values_of
+from support.logs import NOW, StandingClock, batch, open_log, values_of
 from support.memory_log import MemoryLog, MemoryStore
 
 COMMITTED = IsolationLevel.READ_COMMITTED
@@ -120,31 +120,26 @@ async def test_an_older_producer_epoch_is_refused(log: Log) -> None:
     assert await refusal(lambda: produce(log, "b", 1, epoch=2)) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-async def test_several_batches_of_a_coordinator_are_appended_together(log: Log) -> None:
-    both = bytes(batch("a")) + bytes(batch("b", "c"))
-    result = log.append(bytearray(both), origin=AppendOrigin.COORDINATOR)
-    assert result[:2] == (0, 2)
-    assert values(log.batches()) == ["a", "b", "c"]
-    assert values(log.batches(1)) == ["b", "c"]
-    assert values(log.batches(0, 1)) == ["a"]
-    assert values_of(b"".join(log.windows())) == ["a", "b", "c"]
-
-
 async def test_log_append_time_is_the_logs_clock(opening: Opening) -> None:
     log = opening(durability="os", message_timestamp_type="LogAppendTime")
     assert log.append(batch("a", timestamp=NOW - 5_000)).log_append_time == NOW
     assert read_batch_header((await read(log, 0)).records).max_timestamp == NOW
 
 
-async def test_log_append_time_is_that_of_all_data_of_a_coordinator_but_not_of_its_markers(opening: Opening) -> None:
+async def test_log_append_time_is_that_of_a_coordinators_data_but_not_of_its_markers(opening: Opening) -> None:
     log = opening(durability="os", message_timestamp_type="LogAppendTime")
-    data, marker = bytes(batch("a", timestamp=NOW - 5_000)), control_batch(True, 0, 7, 0, NOW - 5_000)
-    result = log.append(bytearray(data + data + marker), origin=AppendOrigin.COORDINATOR)
-    assert (result.last_offset, result.log_append_time) == (2, NOW)
+    data, marker = batch("a", timestamp=NOW - 5_000), bytearray(control_batch(True, 0, 7, 0, NOW - 5_000))
+    assert log.append(data, origin=AppendOrigin.COORDINATOR).log_append_time == NOW
+    assert log.append(marker, origin=AppendOrigin.COORDINATOR).log_append_time == -1
     headers = [header for header, _ in log.batches()]
-    assert [header.max_timestamp for header in headers] == [NOW, NOW, NOW - 5_000]
-    assert [bool(header.timestamp_type) for header in headers] == [True, True, False]
-    assert log.append(bytearray(marker * 2), origin=AppendOrigin.COORDINATOR).log_append_time == -1
+    assert [header.max_timestamp for header in headers] == [NOW, NOW - 5_000]
+    assert [bool(header.timestamp_type) for header in headers] == [True, False]
+
+
+async def test_a_coordinator_appends_one_batch_at_a_time(log: Log) -> None:
+    with pytest.raises(AssertionError):
+        log.append(batch("a") + batch("b"), origin=AppendOrigin.COORDINATOR)
+    assert log.log_end_offset == 0
 
 
 # --- owner

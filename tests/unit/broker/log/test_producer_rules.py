@@ -250,16 +250,6 @@ def test_coordinators_write_without_sequences(log: PartitionLog) -> None:
     assert log.log_end_offset == 2
 
 
-def test_batches_of_one_coordinator_append_are_judged_one_after_the_other(log: PartitionLog) -> None:
-    log.append(data(0, transactional=True))
-    both = control_batch(True, 0, 7, 1, NOW) + control_batch(True, 0, 7, 0, NOW)
-    with pytest.raises(KafkaError) as caught:
-        log.append(bytearray(both), origin=AppendOrigin.COORDINATOR)
-    assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
-    assert log.log_end_offset == 1, "none of it was appended"
-    assert log.producers.has_open_transaction(7, 0)
-
-
 def test_idle_producers_expire_but_never_within_a_transaction(log: PartitionLog) -> None:
     log.append(data(0, transactional=True))
     log.append(data(0, producer_id=8))
