@@ -86,12 +86,18 @@ async def delete_group(calls: AdminCalls, group_id: str) -> KafkaError | None:
 
     If a response was lost and the repeated request does not find the group, the group counts as deleted.
     """
-    answer, _, _, lost = await calls.of_group(
-        group_id,
-        lambda connection: (DeleteGroupsRequest(groups_names=[group_id]), connection.version_of(DeleteGroupsRequest)),
-        lambda answer, _: [one.error_code for one in answer.results],
-        f"delete group {group_id!r}",
-    )
+    try:
+        answer, _, _, lost = await calls.of_group(
+            group_id,
+            lambda connection: (
+                DeleteGroupsRequest(groups_names=[group_id]),
+                connection.version_of(DeleteGroupsRequest),
+            ),
+            lambda answer, _: [one.error_code for one in answer.results],
+            f"delete group {group_id!r}",
+        )
+    except KafkaError as error:  # the caller also has the outcomes of other groups
+        return error
     rows = ((one.group_id, failure(one.error_code, None, _group(group_id))) for one in answer.results)
     outcome = one_each([group_id], rows, _group)[group_id]
     return None if lost and outcome is not None and outcome.code is ErrorCode.GROUP_ID_NOT_FOUND else outcome
