@@ -83,19 +83,31 @@ class AdminCalls:
         await asyncio.sleep(seconds)
         return True
 
-    async def any(self, build: Callable[[Connection], tuple[Request[R], int]], what: str) -> R:
-        """Send a request to any broker, which forwards requests that only the controller can execute."""
-        return (await self.any_again(build, what))[0]
+    async def any(
+        self, build: Callable[[Connection], tuple[Request[R], int]], what: str, node_id: int | None = None
+    ) -> R:
+        """Send a request to the node, if it is given and known, else to any broker."""
+        return (await self._again(build, what, lambda: node_id))[0]
 
-    async def any_again(self, build: Callable[[Connection], tuple[Request[R], int]], what: str) -> tuple[R, bool]:
-        """Send a request as `any` does. Also return whether the response to an earlier attempt was lost. If so, the
-        broker may have executed that attempt.
+    async def controller_again(
+        self, build: Callable[[Connection], tuple[Request[R], int]], what: str
+    ) -> tuple[R, bool]:
+        """Send a request to the controller or, with KRaft, to a broker that forwards it. Also return whether the
+        response to an earlier attempt was lost. If so, the broker may have executed that attempt.
         """
+        return await self._again(build, what, lambda: self.cluster.metadata.controller_id)
+
+    async def _again(
+        self, build: Callable[[Connection], tuple[Request[R], int]], what: str, wanted: Callable[[], int | None]
+    ) -> tuple[R, bool]:
         lost = False
 
         async def ask() -> tuple[R, bool]:
             nonlocal lost
-            connection = await self.cluster.connection(self.cluster.any_node())
+            node_id = wanted()
+            if node_id is None or node_id not in self.cluster.metadata.brokers:
+                node_id = self.cluster.any_node()
+            connection = await self.cluster.connection(node_id)
             request, version = build(connection)
             try:
                 return await connection.send(request, version), lost
@@ -105,9 +117,9 @@ class AdminCalls:
 
         return await self.retrying(ask, what)
 
-    async def simple(self, request: Request[R], what: str) -> R:
-        """Send a request to any broker, in the newest version that client and broker both support."""
-        return await self.any(lambda connection: (request, connection.version_of(type(request))), what)
+    async def simple(self, request: Request[R], what: str, node_id: int | None = None) -> R:
+        """Send a request as `any` does, in the newest version that client and broker both support."""
+        return await self.any(lambda connection: (request, connection.version_of(type(request))), what, node_id)
 
     async def of_every_broker(self, ask: Callable[[int], Awaitable[T]], what: str) -> list[T]:
         """Call `ask` with the id of each broker and return the results. If a call fails, cancel the others."""

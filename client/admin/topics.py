@@ -61,7 +61,7 @@ async def create_topics(
             timeout_ms=calls.request_timeout_ms,
             validate_only=validate_only,
         )
-        answer, lost = await calls.any_again(
+        answer, lost = await calls.controller_again(
             lambda connection: (request, connection.version_of(CreateTopicsRequest)), "create topics"
         )
         outcomes = _outcomes(names, ((one.name, one.error_code, one.error_message) for one in answer.topics))
@@ -75,30 +75,32 @@ async def create_topics(
                     outcomes[topic.name] = None
         return outcomes, answer.throttle_time_ms
 
-    return await _within_quota(calls, create, [topic.name for topic in wanted], retry_on_quota_violation)
+    return await _accepted(calls, create, [topic.name for topic in wanted], retry_on_quota_violation)
 
 
-async def _within_quota(
-    calls: AdminCalls, send: Callable[[list[str]], Awaitable[tuple[Outcomes, int]]], names: list[str], retry: bool
+async def _accepted(
+    calls: AdminCalls,
+    send: Callable[[list[str]], Awaitable[tuple[Outcomes, int]]],
+    names: list[str],
+    retry_on_quota_violation: bool,
 ) -> Outcomes:
-    """Return the outcomes of `send`. With `retry`, send the topics that are refused because of a quota again, after the
-    time in milliseconds that the response states (KIP-599).
+    """Return the outcomes of `send`. Send topics again that are refused because of a quota, after the time in
+    milliseconds that the response states (KIP-599), or because the controller has moved.
 
     If the call's timeout does not leave enough time, the refusal remains the outcome of these topics.
     """
+    passing = {ErrorCode.NOT_CONTROLLER}
+    if retry_on_quota_violation:
+        passing.add(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
     outcomes, throttle_time_ms = await send(names)
     attempt = 0
-    while retry and (
-        refused := [
-            name
-            for name, error in outcomes.items()
-            if error is not None and error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        ]
-    ):
+    while refused := {name: error.code for name, error in outcomes.items() if error and error.code in passing}:
         if not await calls.wait(max(throttle_time_ms / 1000, calls.cluster.retry_backoff(attempt))):
             break
         try:
-            again, throttle_time_ms = await send(refused)
+            if ErrorCode.NOT_CONTROLLER in refused.values():
+                await calls.retrying(calls.cluster.refresh, "find the controller")
+            again, throttle_time_ms = await send(list(refused))
         except KafkaError as error:  # the outcomes of the other topics are known
             again = dict.fromkeys(refused, error)
         outcomes |= again
@@ -149,7 +151,7 @@ async def delete_topics(calls: AdminCalls, names: Iterable[str], *, retry_on_quo
                 request.topics = [DeleteTopicState(name=name) for name in wanted]
             return request, version
 
-        answer, lost = await calls.any_again(build, "delete topics")
+        answer, lost = await calls.controller_again(build, "delete topics")
         outcomes = _outcomes(wanted, ((one.name, one.error_code, one.error_message) for one in answer.responses))
         if lost:
             for name, error in outcomes.items():
@@ -157,7 +159,7 @@ async def delete_topics(calls: AdminCalls, names: Iterable[str], *, retry_on_quo
                     outcomes[name] = None
         return outcomes, answer.throttle_time_ms
 
-    return await _within_quota(calls, delete, list(names), retry_on_quota_violation)
+    return await _accepted(calls, delete, list(names), retry_on_quota_violation)
 
 
 async def create_partitions(
@@ -174,7 +176,7 @@ async def create_partitions(
             timeout_ms=calls.request_timeout_ms,
             validate_only=validate_only,
         )
-        answer, lost = await calls.any_again(
+        answer, lost = await calls.controller_again(
             lambda connection: (request, connection.version_of(CreatePartitionsRequest)), "create partitions"
         )
         outcomes = _outcomes(names, ((one.name, one.error_code, one.error_message) for one in answer.results))
@@ -185,7 +187,7 @@ async def create_partitions(
                     outcomes[name] = None
         return outcomes, answer.throttle_time_ms
 
-    return await _within_quota(calls, create, list(totals), retry_on_quota_violation)
+    return await _accepted(calls, create, list(totals), retry_on_quota_violation)
 
 
 async def describe_cluster(calls: AdminCalls) -> ClusterDescription:
@@ -202,24 +204,36 @@ async def describe_configs(
 ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
     """Return the configs of each resource, by config name. Raises the first failure."""
     wanted = list(dict.fromkeys(resources))
-    request = DescribeConfigsRequest(
-        resources=[
-            DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
-            for kind, name in wanted
-        ]
-    )
-    answer = await calls.simple(request, "describe configs")
-    rows = ((ConfigResource(ResourceType(one.resource_type), one.resource_name), one) for one in answer.results)
     described: dict[ConfigResource, dict[str, ConfigEntry]] = {}
-    for resource, one in raised(one_each(wanted, rows, _configs)).items():
-        problem = failure(one.error_code, one.error_message, _configs(resource))
-        if problem is not None:
-            raise problem
-        described[resource] = {
-            entry.name: ConfigEntry(entry.name, entry.value, entry.config_source, entry.read_only, entry.is_sensitive)
-            for entry in one.configs
-        }
-    return described
+    for node_id, part in _by_node(wanted).items():
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+                for kind, name in part
+            ]
+        )
+        answer = await calls.simple(request, "describe configs", node_id)
+        rows = ((ConfigResource(ResourceType(one.resource_type), one.resource_name), one) for one in answer.results)
+        for resource, one in raised(one_each(part, rows, _configs)).items():
+            problem = failure(one.error_code, one.error_message, _configs(resource))
+            if problem is not None:
+                raise problem
+            described[resource] = {
+                entry.name: ConfigEntry(
+                    entry.name, entry.value, entry.config_source, entry.read_only, entry.is_sensitive
+                )
+                for entry in one.configs
+            }
+    return {resource: described[resource] for resource in wanted}
+
+
+def _by_node(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
+    """Return the resources by the id of the broker that knows their configs. None means any broker."""
+    by_node: dict[int | None, list[ConfigResource]] = {}
+    for resource in resources:
+        is_of_broker = resource.type is ResourceType.BROKER and resource.name.isdecimal()
+        by_node.setdefault(int(resource.name) if is_of_broker else None, []).append(resource)
+    return by_node
 
 
 def _configs(resource: ConfigResource) -> str:
@@ -230,27 +244,36 @@ async def alter_configs(
     calls: AdminCalls, changes: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool
 ) -> dict[ConfigResource, KafkaError | None]:
     """Set and remove configs with IncrementalAlterConfigs. Return the failure of each resource, or None."""
-    request = IncrementalAlterConfigsRequest(
-        resources=[
-            AlterConfigsResource(
-                resource_type=kind,
-                resource_name=name,
-                configs=[
-                    AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
-                    for key, value in configs.items()
-                ],
-            )
-            for (kind, name), configs in changes.items()
-        ],
-        validate_only=validate_only,
-    )
-    answer = await calls.simple(request, "alter configs")
-    rows = (
-        (ConfigResource(ResourceType(one.resource_type), one.resource_name), one.error_code, one.error_message)
-        for one in answer.responses
-    )
-    outcomes = ((resource, failure(code, message, _configs(resource))) for resource, code, message in rows)
-    return one_each(changes, outcomes, _configs)
+    outcomes: dict[ConfigResource, KafkaError | None] = {}
+    for node_id, part in _by_node(changes).items():
+        request = IncrementalAlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(
+                    resource_type=resource.type,
+                    resource_name=resource.name,
+                    configs=[
+                        AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
+                        for key, value in changes[resource].items()
+                    ],
+                )
+                for resource in part
+            ],
+            validate_only=validate_only,
+        )
+        try:
+            answer = await calls.simple(request, "alter configs", node_id)
+        except KafkaError as error:
+            if len(part) == len(changes):
+                raise
+            outcomes |= dict.fromkeys(part, error)  # the outcomes at other brokers are known
+            continue
+        rows = (
+            (ConfigResource(ResourceType(one.resource_type), one.resource_name), one.error_code, one.error_message)
+            for one in answer.responses
+        )
+        failures = ((resource, failure(code, message, _configs(resource))) for resource, code, message in rows)
+        outcomes |= one_each(part, failures, _configs)
+    return {resource: outcomes[resource] for resource in changes}
 
 
 async def delete_records(calls: AdminCalls, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

@@ -21,7 +21,7 @@ from oncelog import (
 )
 from oncelog.client.admin.calls import AdminCalls
 from oncelog.client.admin.transaction_values import WhyHanging
-from oncelog.client.errors import InvalidTopicError, KafkaTimeoutError, NetworkError
+from oncelog.client.errors import InvalidTopicError, KafkaTimeoutError, NetworkError, error_for
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.alter_client_quotas import AlterClientQuotasResponse, EntityData, EntryData
 from oncelog.protocol.messages.alter_user_scram_credentials import (
@@ -39,7 +39,11 @@ from oncelog.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from oncelog.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
-from oncelog.protocol.messages.describe_configs import DescribeConfigsResponse, DescribeConfigsResult
+from oncelog.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from oncelog.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
 from oncelog.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -165,7 +169,7 @@ class AnsweringCluster:
 
     def __init__(self, answer: object = None, missing: Iterable[str] = ()) -> None:
         self.answer = answer
-        self.metadata = SimpleNamespace(topics={})
+        self.metadata = SimpleNamespace(topics={}, brokers={1: None}, controller_id=-1)
         self.config = SimpleNamespace(request_timeout_ms=1000)
         self._missing = iter(missing)
         self._unknown: str | None = None
@@ -366,7 +370,7 @@ def test_a_transaction_whose_id_has_expired_meanwhile_hangs() -> None:
 
     class Answers(AnsweringCluster):
         async def refresh(self, names: object = None) -> None:
-            self.metadata.brokers = (1,)
+            pass
 
         async def send(self, request: object, version: int) -> object:
             return answers[type(request)]
@@ -471,6 +475,92 @@ def test_a_quota_is_waited_for_until_the_timeout_or_not_at_all(case: str) -> Non
     refused = ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert in_virtual_time(go()) == (8.0, [None] * 5 + [refused] * 3, 5)
     assert in_virtual_time(go(retry_on_quota_violation=False)) == (0.0, [None] + [refused] * 7, 1)
+
+
+class SeveralBrokers(AnsweringCluster):
+    """Brokers 1 and 2. `asked` has the id of the broker to which each request was sent, and the request."""
+
+    def __init__(self, answer: Callable[[int, Any], object]) -> None:
+        super().__init__()
+        self.metadata.brokers = {1: None, 2: None}
+        self.asked: list[tuple[int, Any]] = []
+        self._answer_of = answer
+        self._node_id = 0
+
+    async def refresh(self, names: object = None) -> None:
+        self.metadata.controller_id = 2
+
+    async def connection(self, node_id: int) -> AnsweringCluster:
+        self._node_id = node_id
+        return self
+
+    async def send(self, request: Any, version: int) -> object:
+        if isinstance(request, MetadataRequest):
+            return MetadataResponse()
+        self.asked.append((self._node_id, request))
+        return self._answer_of(self._node_id, request)
+
+
+@pytest.mark.parametrize("case", WITHIN_QUOTA)
+def test_topics_are_changed_by_the_controller_even_if_it_has_moved(case: str) -> None:
+    """Before KRaft, only the controller changes topics, and other brokers do not forward the request."""
+    call, response, _ = WITHIN_QUOTA[case]
+    cluster = SeveralBrokers(lambda node_id, _: response("a", 0 if node_id == 2 else ErrorCode.NOT_CONTROLLER))
+    cluster.metadata.controller_id = 1
+
+    async def go() -> Any:
+        return await call(admin_of(cluster), ["a"])
+
+    assert in_virtual_time(go()) == {"a": None}
+    assert [node_id for node_id, _ in cluster.asked] == [1, 2]
+
+
+BROKERS = [ConfigResource(ResourceType.BROKER, name) for name in ("2", "", "1")]
+
+
+def test_configs_of_a_broker_are_read_and_changed_at_this_broker() -> None:
+    """Each broker knows only its own configs, and those that apply to all brokers."""
+
+    def answer(node_id: int, request: Any) -> object:
+        names = [resource.resource_name for resource in request.resources]
+        codes = [0 if name in ("", str(node_id)) else ErrorCode.INVALID_REQUEST for name in names]
+        if isinstance(request, DescribeConfigsRequest):
+            return DescribeConfigsResponse(
+                results=[
+                    DescribeConfigsResult(code, resource_type=4, resource_name=name)
+                    for name, code in zip(names, codes, strict=True)
+                ]
+            )
+        return IncrementalAlterConfigsResponse(
+            responses=[
+                AlterConfigsResourceResponse(code, resource_type=4, resource_name=name)
+                for name, code in zip(names, codes, strict=True)
+            ]
+        )
+
+    cluster = SeveralBrokers(answer)
+    assert list(in_virtual_time(admin_of(cluster).describe_configs(BROKERS))) == BROKERS
+    outcomes = in_virtual_time(admin_of(cluster).alter_configs({one: {"x": "1"} for one in BROKERS}))
+    assert outcomes == dict.fromkeys(BROKERS)
+    unknown = ConfigResource(ResourceType.BROKER, "7")
+    with pytest.raises(KafkaError) as refused:
+        in_virtual_time(admin_of(cluster).describe_configs([unknown]))
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_a_group_whose_coordinator_may_not_be_looked_up_does_not_hide_the_outcomes_of_others() -> None:
+    class Cluster(AnsweringCluster):
+        async def coordinator(self, *key: object) -> int:
+            if "a" in key:
+                raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED, "group 'a'")
+            return 1
+
+    admin = admin_of(Cluster(DeleteGroupsResponse(results=[DeletableGroupResult("b")])))
+    outcomes = in_virtual_time(admin.delete_groups(["b", "a"], raise_errors=False))
+    assert {name: error and error.code for name, error in outcomes.items()} == {
+        "b": None,
+        "a": ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    }
 
 
 def test_failure_of_one_topic_is_not_reported_for_another() -> None:
