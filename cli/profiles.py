@@ -13,11 +13,12 @@ import click
 
 from ..client.config import AdminConfig, ConsumerConfig, ProducerConfig
 from ..connect.settings.files import read_settings, read_tables
+from .environment import Variable
 
 
 def location() -> Path:
     """Return the path of the profiles file."""
-    given = os.environ.get("ONCELOG_PROFILES")
+    given = os.environ.get(Variable.PROFILES)
     if given:
         return Path(given)
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "oncelog" / "profiles.toml"
@@ -33,7 +34,7 @@ def named(profile: str) -> dict[str, str]:
     if not file.exists():
         raise click.UsageError(
             f"The profiles file {file} does not exist. Create it with a table [{profile}] of client settings, or name"
-            " another file in ONCELOG_PROFILES."
+            f" another file in {Variable.PROFILES}."
         )
     tables = read_tables(file)
     _warn_if_exposed(file, (name for table in tables.values() for name in table))

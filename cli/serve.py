@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .environment import Variable
 from .standard_streams import announce, write_last_line
 from .stop_signals import stop_signals
 
@@ -21,19 +22,6 @@ if TYPE_CHECKING:
 
 DEFAULTS = {"log.dirs": "data", "listeners": "PLAINTEXT://127.0.0.1:9092"}
 """Defaults that differ from the broker's: data in the current directory, not in /tmp, and a port on 127.0.0.1."""
-
-CLIENT_VARIABLES = frozenset(
-    {
-        "ONCELOG_BOOTSTRAP",
-        "ONCELOG_CLIENT_CONFIG",
-        "ONCELOG_CONNECT_URL",
-        "ONCELOG_HTTP_TOKEN",
-        "ONCELOG_HTTP_USER",
-        "ONCELOG_PROFILE",
-        "ONCELOG_PROFILES",
-    }
-)
-"""Environment variables that have the prefix of settings, but belong to other commands."""
 
 
 @click.command(short_help="Run a broker.")
@@ -108,7 +96,8 @@ def serve(
         flags.append(f"listeners={','.join(addresses)}")
     if durability is not None:
         flags.append(f"durability={durability}")
-    environment = {name: value for name, value in os.environ.items() if name not in CLIENT_VARIABLES}
+    of_commands = frozenset(Variable)
+    environment = {name: value for name, value in os.environ.items() if name not in of_commands}
     try:
         config, ignored = load(config_file, environment, flags)
         flags += [f"{name}={value}" for name, value in DEFAULTS.items() if name not in config.explicit]

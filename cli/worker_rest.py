@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import click
 
+from .environment import Variable
 from .http_client import exchange, http_options
 from .waiting import Waiting
 
@@ -29,7 +30,7 @@ def worker_options(command: F) -> F:
     command = click.option("--json", "as_json", is_flag=True, help="Print the worker's response as JSON.")(command)
     return click.option(
         "--url",
-        envvar="ONCELOG_CONNECT_URL",
+        envvar=Variable.CONNECT_URL,
         default=DEFAULT_URL,
         show_default=True,
         show_envvar=True,

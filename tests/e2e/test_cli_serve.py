@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import os
 import re
@@ -14,9 +13,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
-from oncelog.cli.main import main
-from oncelog.cli.serve import CLIENT_VARIABLES
+from oncelog.cli.environment import Variable
+from oncelog.cli.main import oncelog as commands
 from support.broker import BrokerProcess, StartFailed
 from support.wire import Wire
 
@@ -177,15 +177,27 @@ def test_setting_that_can_not_be_is_named(tmp_path: Path, arguments: tuple[str, 
 
 def test_unknown_variable_is_named_and_the_clients_own_is_not(tmp_path: Path) -> None:
     refused(oncelog("serve", "--data-dir", str(tmp_path), ONCELOG_NO_SUCH="1"), 2, "ONCELOG_NO_SUCH")
-    with BrokerProcess(tmp_path, environment=os.environ | dict.fromkeys(CLIENT_VARIABLES, "127.0.0.1:1")) as broker:
+    with BrokerProcess(tmp_path, environment=os.environ | dict.fromkeys(Variable, "127.0.0.1:1")) as broker:
         assert connects(broker.address)
 
 
 def test_every_variable_of_another_command_is_known_to_serve() -> None:
-    package = Path(inspect.getfile(main)).parent
-    read = {name for file in package.glob("*.py") for name in re.findall(r"\"(ONCELOG_[A-Z_]+)\"", file.read_text())}
-    assert "ONCELOG_PROFILE" in read
-    assert read == CLIENT_VARIABLES
+    read = set(variables(commands, click.Context(commands)))
+    assert {"ONCELOG_BOOTSTRAP", "ONCELOG_HTTP_CA_FILE", "ONCELOG_HTTP_USER"} <= read
+    assert read == set(Variable)
+
+
+def variables(command: click.Command, context: click.Context) -> Iterator[str]:
+    """The environment variables that set options of a command and of its subcommands, or that their help names."""
+    for option in command.params:
+        if isinstance(option, click.Option):
+            yield from [option.envvar] if isinstance(option.envvar, str) else option.envvar or ()
+            yield from re.findall(r"\$(ONCELOG_[A-Z_]+)", option.help or "")
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from variables(inner, context)
 
 
 def test_settings_come_from_file_then_environment_then_flags(tmp_path: Path) -> None:
