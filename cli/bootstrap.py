@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
 
+from .environment import Variable
 from .failures import Terminated
+from .option_files import file_option, option_file
 
 if TYPE_CHECKING:
     from ..client.admin import Admin
@@ -22,6 +23,8 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 PATIENCE_MS = 10_000
 """Milliseconds for which a command tries to reach a broker before it fails."""
 
+_PROFILE: Final = f"{__name__}.profile"
+
 
 def bootstrap_option(command: F) -> F:
     """Add the options `--bootstrap HOST:PORT`, `--client-config FILE` and `--profile NAME` to a command.
@@ -31,26 +34,21 @@ def bootstrap_option(command: F) -> F:
     """
     with_profile = click.option(
         "--profile",
-        envvar="ONCELOG_PROFILE",
+        envvar=Variable.PROFILE,
         metavar="NAME",
         show_envvar=True,
         expose_value=False,
-        callback=_keep,
+        callback=_keep_profile,
         help="Table of client settings in the file $ONCELOG_PROFILES, by default ~/.config/oncelog/profiles.toml.",
     )
-    with_file = click.option(
+    with_file = file_option(
         "--client-config",
-        envvar="ONCELOG_CLIENT_CONFIG",
-        type=click.Path(path_type=Path, dir_okay=False, exists=True),
-        metavar="FILE",
-        show_envvar=True,
-        expose_value=False,
-        callback=_keep,
-        help="File with client settings such as security.protocol: Java properties, or TOML if its name ends in .toml.",
+        Variable.CLIENT_CONFIG,
+        "File with client settings such as security.protocol: Java properties, or TOML if its name ends in .toml.",
     )
     return click.option(
         "--bootstrap",
-        envvar="ONCELOG_BOOTSTRAP",
+        envvar=Variable.BOOTSTRAP,
         default=DEFAULT_BOOTSTRAP,
         show_default=True,
         show_envvar=True,
@@ -59,9 +57,9 @@ def bootstrap_option(command: F) -> F:
     )(with_file(with_profile(command)))
 
 
-def _keep(context: click.Context, option: click.Parameter, value: Any) -> None:
-    """Keep the value of an option for `client_settings`."""
-    context.meta[f"{__name__}.{option.name}"] = value
+def _keep_profile(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    """Keep the name of the profile for `client_settings`."""
+    context.meta[_PROFILE] = value
 
 
 def client_settings(bootstrap: str) -> dict[str, object]:
@@ -85,8 +83,8 @@ def client_settings(bootstrap: str) -> dict[str, object]:
 
 def _given_settings(context: click.Context) -> tuple[dict[str, object], ParameterSource | None]:
     """Return the settings of the file or profile, and whether the command line or the environment names it."""
-    file: Path | None = context.meta.get(f"{__name__}.client_config")
-    profile: str | None = context.meta.get(f"{__name__}.profile")
+    file = option_file("client_config")
+    profile: str | None = context.meta.get(_PROFILE)
     if file is None and profile is None:
         return {}, None
     by_file, by_profile = map(context.get_parameter_source, ("client_config", "profile"))
@@ -106,7 +104,7 @@ def _given_settings(context: click.Context) -> tuple[dict[str, object], Paramete
             read, source = profiles.named(profile), by_profile
         else:
             assert file is not None
-            read, source = profiles.of_file(file), by_file
+            read, source = profiles.of_file(file.path()), by_file
     except ConnectError as error:
         raise click.ClickException(str(error)) from None
     return {name.replace(".", "_"): value for name, value in read.items()}, source

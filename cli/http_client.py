@@ -6,43 +6,41 @@ import base64
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+
+from .environment import Variable
+from .option_files import file_option, option_file
 
 if TYPE_CHECKING:
     import ssl
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_FILES = f"{__name__}.files"
-_OPTIONS = {
-    "ca_file": "File in PEM with the certificates of the authorities to trust. Default: those of the system.",
-    "cert_file": "File in PEM with the private key and certificate of the client.",
-    "user_file": "File with NAME:PASSWORD for HTTP basic authentication. Default: $ONCELOG_HTTP_USER.",
-    "token_file": "File with a bearer token. Default: $ONCELOG_HTTP_TOKEN.",
-}
+_OPTIONS: Final = (
+    (
+        "--ca-file",
+        Variable.HTTP_CA_FILE,
+        "File in PEM with the certificates of the authorities to trust. Default: those of the system.",
+    ),
+    ("--cert-file", Variable.HTTP_CERT_FILE, "File in PEM with the private key and certificate of the client."),
+    (
+        "--user-file",
+        Variable.HTTP_USER_FILE,
+        f"File with NAME:PASSWORD for HTTP basic authentication. Default: ${Variable.HTTP_USER}.",
+    ),
+    ("--token-file", Variable.HTTP_TOKEN_FILE, f"File with a bearer token. Default: ${Variable.HTTP_TOKEN}."),
+)
+_SECRETS: Final = {"user_file": Variable.HTTP_USER, "token_file": Variable.HTTP_TOKEN}
+"""The options for credentials, each with the environment variable that holds the credential itself."""
 
 
 def http_options(command: F) -> F:
     """Add the options `--ca-file`, `--cert-file`, `--user-file` and `--token-file`, which `exchange` uses."""
-    for name, text in reversed(_OPTIONS.items()):
-        command = click.option(
-            f"--{name.replace('_', '-')}",
-            envvar=f"ONCELOG_HTTP_{name.upper()}",
-            type=click.Path(path_type=Path, dir_okay=False, exists=True),
-            metavar="FILE",
-            show_envvar=True,
-            expose_value=False,
-            callback=_remember,
-            help=text,
-        )(command)
+    for name, variable, text in reversed(_OPTIONS):
+        command = file_option(name, variable, text)(command)
     return command
-
-
-def _remember(context: click.Context, option: click.Parameter, file: Path | None) -> None:
-    if file is not None:
-        context.meta.setdefault(_FILES, {})[option.name] = file
 
 
 def exchange(
@@ -73,27 +71,30 @@ def exchange(
         raise OSError(f"the response is not valid HTTP ({type(error).__name__})") from None
 
 
-def _file(name: str) -> Path | None:
-    files: dict[str, Path] = click.get_current_context().meta.get(_FILES, {})
-    return files.get(name)
-
-
 def _authorization() -> str | None:
     """Return the value of the header `Authorization`, or None without credentials."""
-    user, token = _secret("user_file", "ONCELOG_HTTP_USER"), _secret("token_file", "ONCELOG_HTTP_TOKEN")
-    if user and token:
+    secrets = _secrets()
+    if len(secrets) > 1:
         raise click.UsageError("a user and a token are both given. Give only one of --user-file and --token-file")
-    if user:
+    if user := secrets.get("user_file"):
         if ":" not in user:
-            raise click.UsageError("the user is not NAME:PASSWORD (--user-file, $ONCELOG_HTTP_USER)")
+            raise click.UsageError(f"the user is not NAME:PASSWORD (--user-file, ${Variable.HTTP_USER})")
         return f"Basic {base64.b64encode(user.encode()).decode()}"
-    return f"Bearer {token}" if token else None
+    return f"Bearer {secrets['token_file']}" if secrets else None
 
 
-def _secret(option: str, variable: str) -> str:
-    """Return the first line of the option's file, else the value of the environment variable, else an empty string."""
-    if (path := _file(option)) is None:
-        return os.environ.get(variable, "")
+def _secrets() -> dict[str, str]:
+    """Return the credentials by the names of their options.
+
+    They are those of the command line, else those of the environment, where a file wins over the credential itself.
+    """
+    files = {name: file for name in _SECRETS if (file := option_file(name)) is not None}
+    flags = {name: file for name, file in files.items() if not file.by_variable}
+    secrets = {} if flags else {name: text for name, each in _SECRETS.items() if (text := os.environ.get(each))}
+    return secrets | {name: _first_line(file.path()) for name, file in (flags or files).items()}
+
+
+def _first_line(path: Path) -> str:
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, ValueError):
@@ -110,13 +111,13 @@ def _context() -> ssl.SSLContext:
 
     from ..auth.stores import StoreError, key_from_store, load_key, load_trusted, trusted_from_store
 
-    trusted, certificate = _file("ca_file"), _file("cert_file")
+    trusted, certificate = option_file("ca_file"), option_file("cert_file")
     context = ssl.create_default_context() if trusted is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         if trusted is not None:
-            load_trusted(context, trusted_from_store("PEM", trusted, ""))
+            load_trusted(context, trusted_from_store("PEM", trusted.path(), ""))
         if certificate is not None:
-            load_key(context, key_from_store("PEM", certificate, "", ""))
+            load_key(context, key_from_store("PEM", certificate.path(), "", ""))
     except StoreError as error:
         raise click.ClickException(str(error)) from None
     return context

@@ -81,6 +81,7 @@ def test_without_xdg_the_file_is_in_the_home_directory(
         ({"PROFILE": "far"}, ["--profile", "near"], "127.0.0.1:1"),
         ({"PROFILE": "far"}, ["--client-config", "FILE"], "127.0.0.4:4"),
         ({"CLIENT_CONFIG": "FILE"}, ["--profile", "near"], "127.0.0.1:1"),
+        ({"CLIENT_CONFIG": "/no/such"}, ["--profile", "near"], "127.0.0.1:1"),
         ({"BOOTSTRAP": "h:9"}, ["--client-config", "FILE"], "127.0.0.4:4"),
         ({"BOOTSTRAP": "h:9", "CLIENT_CONFIG": "FILE"}, [], "h:9"),
     ],
@@ -114,6 +115,12 @@ def test_an_unknown_profile_is_refused_with_the_known_ones(profiles: Path) -> No
 def test_a_missing_file_of_profiles_is_named(profiles: Path) -> None:
     profiles.unlink()
     assert f"The profiles file {profiles} does not exist." in fails("--profile", "near")
+
+
+def test_a_missing_file_of_settings_is_named(profiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "File '/no/such' does not exist." in fails("--client-config", "/no/such")
+    monkeypatch.setenv("ONCELOG_CLIENT_CONFIG", "/no/such")
+    assert "env var: 'ONCELOG_CLIENT_CONFIG'): File '/no/such' does not exist." in fails()
 
 
 def test_a_file_and_a_profile_exclude_each_other(profiles: Path) -> None:
