@@ -145,7 +145,7 @@ def consume(
                 elif from_time is not None:
                     await seek_to_time(consumer, assigned, from_time)
                 elif tail is not None:
-                    await seek_to_last(consumer, assigned, tail)
+                    await seek_to_last(consumer, assigned, tail, settings)
                 elif from_beginning:
                     await consumer.seek_to_beginning(*assigned)
                 else:
@@ -203,16 +203,26 @@ async def _print_all(
     *,
     commit: bool,
 ) -> None:
+    """Print records until a limit is reached. `ends`: stop at these offsets, and print no record beyond them."""
     import asyncio
 
     loop = asyncio.get_running_loop()
+    unread = set(ends or ())
     out = sys.stdout.buffer
     last = loop.time()
     printed = 0
     with Progress("records read", visible=not sys.stdout.isatty()) as progress:
         while True:
+            if ends is not None:
+                finished = [each for each in unread if await consumer.position(each) >= ends[each]]
+                consumer.pause(*finished)
+                unread.difference_update(finished)
+                if not unread:
+                    return
             left = None if max_messages is None else min(max_messages - printed, MAX_INT32)
             records = await consumer.poll(timeout_ms=POLL_MS, max_records=left)
+            if ends is not None:
+                records = [each for each in records if each.offset < ends[each.topic_partition]]
             if records:
                 last = loop.time()
                 printed += len(records)
@@ -222,8 +232,6 @@ async def _print_all(
                 if commit:
                     await consumer.commit({each.topic_partition: each.offset + 1 for each in records})
             if max_messages is not None and printed >= max_messages:
-                return
-            if ends is not None and all([await consumer.position(each) >= end for each, end in ends.items()]):
                 return
             if timeout is not None and loop.time() - last >= timeout:
                 return

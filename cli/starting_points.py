@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -25,13 +25,29 @@ async def seek_to_time(consumer: Consumer, partitions: Sequence[TopicPartition],
             consumer.seek(partition, first.offset)
 
 
-async def seek_to_last(consumer: Consumer, partitions: Sequence[TopicPartition], count: int) -> None:
+async def seek_to_last(
+    consumer: Consumer, partitions: Sequence[TopicPartition], count: int, settings: Mapping[str, object]
+) -> None:
     """Seek each partition to the first of its last `count` records, or to its first record if it has fewer.
 
     Offsets alone do not determine this position, because transaction markers, aborted records and compacted records use
     offsets as well. The function therefore reads from `count` offsets before the end, and repeats the read from farther
-    away while it finds too few records.
+    away while it finds too few records. It reads with a consumer of its own, made from `settings`, whose fetches do not
+    wait at the ends of partitions. After such a wait, `consumer` would be late.
     """
+    from ..client.consumer import Consumer
+
+    async with Consumer({**settings, "fetch_max_wait_ms": 0}) as reader:
+        reader.assign(partitions)
+        positions = await _first_of_last(reader, partitions, count)
+    for partition, position in positions.items():
+        consumer.seek(partition, position)
+
+
+async def _first_of_last(
+    consumer: Consumer, partitions: Sequence[TopicPartition], count: int
+) -> dict[TopicPartition, int]:
+    """Return the offset of the first of the last `count` records of each partition."""
     starts = await consumer.beginning_offsets(partitions)
     ends = await consumer.end_offsets(partitions)
     positions = dict(ends)
@@ -46,9 +62,7 @@ async def seek_to_last(consumer: Consumer, partitions: Sequence[TopicPartition],
                 positions[partition] = last[0] if last else ends[partition]
                 left.remove(partition)
         distance *= GROWTH
-    consumer.resume(*partitions)
-    for partition, position in positions.items():
-        consumer.seek(partition, position)
+    return positions
 
 
 async def _offsets_between(
