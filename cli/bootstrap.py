@@ -14,6 +14,7 @@ from .option_files import file_option, option_file
 
 if TYPE_CHECKING:
     from ..client.admin import Admin
+    from .profiles import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -62,16 +63,17 @@ def _keep_profile(context: click.Context, option: click.Parameter, value: str | 
     context.meta[_PROFILE] = value
 
 
-def client_settings(bootstrap: str) -> dict[str, object]:
-    """Return the settings for the running command's clients as keyword arguments.
+def client_settings(bootstrap: str, client: Client) -> dict[str, object]:
+    """Return the settings for a client of the running command as keyword arguments.
 
-    They are the settings of `--client-config` or `--profile`, and an address. The address is the first of these that is
-    given: `--bootstrap`; the address in a file or profile that the command line names; ONCELOG_BOOTSTRAP; the address
-    in a file or profile that the environment names; the default. The argument `bootstrap` is the value of the option:
-    `--bootstrap`, ONCELOG_BOOTSTRAP or the default. Raises ClickException if the file or the profile cannot be read.
+    They are those settings of `--client-config` or `--profile` that this client has, and an address. The address is the
+    first of these that is given: `--bootstrap`; the address in a file or profile that the command line names;
+    ONCELOG_BOOTSTRAP; the address in a file or profile that the environment names; the default. The argument
+    `bootstrap` is the value of the option: `--bootstrap`, ONCELOG_BOOTSTRAP or the default. Raises ClickException if
+    the file or the profile cannot be read, and ConfigError if it has a setting that no client has.
     """
     context = click.get_current_context()
-    settings, source = _given_settings(context)
+    settings, source = _given_settings(context, client)
     own = context.get_parameter_source("bootstrap")
     weaker = {ParameterSource.DEFAULT}
     if source is ParameterSource.COMMANDLINE:
@@ -81,8 +83,8 @@ def client_settings(bootstrap: str) -> dict[str, object]:
     return settings
 
 
-def _given_settings(context: click.Context) -> tuple[dict[str, object], ParameterSource | None]:
-    """Return the settings of the file or profile, and whether the command line or the environment names it."""
+def _given_settings(context: click.Context, client: Client) -> tuple[dict[str, object], ParameterSource | None]:
+    """Return the client's settings in the file or profile, and whether the command line or the environment names it."""
     file = option_file("client_config")
     profile: str | None = context.meta.get(_PROFILE)
     if file is None and profile is None:
@@ -107,14 +109,14 @@ def _given_settings(context: click.Context) -> tuple[dict[str, object], Paramete
             read, source = profiles.of_file(file.path()), by_file
     except ConnectError as error:
         raise click.ClickException(str(error)) from None
-    return {name.replace(".", "_"): value for name, value in read.items()}, source
+    return profiles.settings_of(client, read), source
 
 
 def connect_admin(bootstrap: str) -> Admin:
     """Return an admin client that is not started yet. Start it with `async with connect_admin(bootstrap) as admin`."""
     from ..client.admin import Admin
 
-    return Admin({"default_api_timeout_ms": PATIENCE_MS, **client_settings(bootstrap)})
+    return Admin({"default_api_timeout_ms": PATIENCE_MS, **client_settings(bootstrap, "admin")})
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

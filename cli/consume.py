@@ -47,9 +47,7 @@ if TYPE_CHECKING:
 @click.option(
     "--isolation",
     type=click.Choice(["read_committed", "read_uncommitted"]),
-    default="read_committed",
-    show_default=True,
-    help="read_uncommitted also shows records of open and aborted transactions.",
+    help="read_uncommitted also shows records of open and aborted transactions.  [default: read_committed]",
 )
 @click.option(
     "--format",
@@ -71,7 +69,7 @@ def consume(
     timeout: float | None,
     until_end: bool,
     wait: bool,
-    isolation: str,
+    isolation: str | None,
     format_: str | None,
     as_json: bool,
     bootstrap: str,
@@ -124,15 +122,18 @@ def consume(
         from ..client.consumer import Consumer
 
         settings: dict[str, object] = {
-            **client_settings(bootstrap),
-            "isolation_level": isolation,
-            "auto_offset_reset": "earliest" if from_beginning else "latest",
-            "enable_auto_commit": False,
+            "isolation_level": "read_committed",
+            "auto_offset_reset": "latest",
             "default_api_timeout_ms": PATIENCE_MS,
+            **client_settings(bootstrap, "consumer"),
+            "group_id": group,
+            "enable_auto_commit": False,
             "allow_auto_create_topics": False,  # reading a topic must not create it
         }
-        if group is not None:
-            settings["group_id"] = group
+        if isolation is not None:
+            settings["isolation_level"] = isolation
+        if from_beginning:
+            settings["auto_offset_reset"] = "earliest"
         async with Consumer(settings) as consumer:
             ends = None
             known = {topic: await _partitions(consumer, topic, wait=wait) for topic in topics}
@@ -146,7 +147,7 @@ def consume(
                     await seek_to_time(consumer, assigned, from_time)
                 elif tail is not None:
                     await seek_to_last(consumer, assigned, tail, settings)
-                elif from_beginning:
+                elif consumer.config.auto_offset_reset == "earliest":
                     await consumer.seek_to_beginning(*assigned)
                 else:
                     await consumer.seek_to_end(*assigned)

@@ -37,7 +37,7 @@ def health(as_json: bool, bootstrap: str, url: str | None) -> int:
     oncelog health --url https://localhost:9404 --ca-file ca.pem
     """
     if url is None:
-        settings = client_settings(bootstrap)
+        settings = client_settings(bootstrap, "any")
         asked = settings["bootstrap_servers"]
         addresses = ",".join(map(str, asked)) if isinstance(asked, list) else str(asked)
         broker = addresses.partition(",")[0].strip()

@@ -56,16 +56,12 @@ PROGRESS_EVERY = 1000
 @click.option(
     "--compression",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    default="none",
-    show_default=True,
-    help="Codec of the batches.",
+    help="Codec of the batches.  [default: none]",
 )
 @click.option(
     "--acks",
     type=click.Choice(["all", "1", "0"]),
-    default="all",
-    show_default=True,
-    help="When a record counts as sent: when it is durable (all), appended (1), or at once (0).",
+    help="When a record counts as sent: when it is durable (all), appended (1), or at once (0).  [default: all]",
 )
 @click.option("--txn", metavar="ID", help="Send all records in one transaction of this transactional id.")
 @json_option
@@ -78,8 +74,8 @@ def produce(
     headers: tuple[str, ...],
     tombstone: bool,
     partition: int | None,
-    compression: str,
-    acks: str,
+    compression: str | None,
+    acks: str | None,
     txn: str | None,
     as_json: bool,
     bootstrap: str,
@@ -95,7 +91,7 @@ def produce(
     """
     if key is not None and key_separator is not None:
         raise click.UsageError("--key and --key-separator cannot be combined")
-    if txn is not None and acks != "all":
+    if txn is not None and acks not in (None, "all"):
         raise click.UsageError("a transaction needs --acks all")
     if key_separator == "":
         raise click.BadParameter("is empty", param_hint="--key-separator")
@@ -108,16 +104,17 @@ def produce(
         from ..protocol.errors import KafkaError
 
         settings: dict[str, object] = {
-            **client_settings(bootstrap),
-            "compression_type": compression,
-            "acks": acks,
-            "linger_ms": 5,
             "max_block_ms": PATIENCE_MS,
+            **client_settings(bootstrap, "producer"),
+            "transactional_id": txn,
+            "transactional_group_id": None,
         }
-        if acks != "all":
-            settings["enable_idempotence"] = False
-        if txn is not None:
-            settings["transactional_id"] = txn
+        if compression is not None:
+            settings["compression_type"] = compression
+        if acks is not None:
+            settings["acks"] = acks
+            if acks != "all":
+                settings["enable_idempotence"] = False
         with Progress("records sent") as progress:
             await _check_topic(bootstrap, topic)
             async with Producer(settings) as producer, _transaction(producer, txn):

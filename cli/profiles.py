@@ -6,14 +6,25 @@ The profiles file is $ONCELOG_PROFILES, else oncelog/profiles.toml in $XDG_CONFI
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Final, Literal
 
 import click
 
-from ..client.config import AdminConfig, ConsumerConfig, ProducerConfig
+from ..client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from ..connect.settings.files import read_settings, read_tables
 from .environment import Variable
+
+Client = Literal["admin", "consumer", "producer", "any"]
+"""The client of a command. `any`: one that has only the settings that all clients have."""
+
+_TABLES: Final[Mapping[Client, type[ClientConfig]]] = {
+    "admin": AdminConfig,
+    "consumer": ConsumerConfig,
+    "producer": ProducerConfig,
+    "any": ClientConfig,
+}
 
 
 def location() -> Path:
@@ -51,10 +62,24 @@ def of_file(file: Path) -> dict[str, str]:
     return settings
 
 
+def settings_of(client: Client, settings: Mapping[str, str]) -> dict[str, object]:
+    """Return the settings that a client has, as keyword arguments. Those that only other clients have are left out.
+
+    Raises ConfigError for a name that no client has.
+    """
+    own = _TABLES[client]
+    keywords: dict[str, object] = {}
+    for name, value in settings.items():
+        if own.has(name):
+            keywords[name.replace(".", "_")] = value
+        elif not any(table.has(name) for table in _TABLES.values()):
+            raise next((table for table in _TABLES.values() if table.similar(name)), own).unknown(name)
+    return keywords
+
+
 def _warn_if_exposed(file: Path, names: Iterable[str]) -> None:
     """Print a warning if the file contains a secret setting and other users may read the file."""
-    configs = (AdminConfig, ConsumerConfig, ProducerConfig)
-    secret = {setting.name for config in configs for setting in config.settings() if setting.is_secret}
+    secret = {setting.name for config in _TABLES.values() for setting in config.settings() if setting.is_secret}
     exposed = sorted(secret.intersection(name.replace("_", ".") for name in names))
     if exposed and os.name == "posix" and file.stat().st_mode & 0o044:
         click.echo(

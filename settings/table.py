@@ -441,6 +441,11 @@ class Table:
             yield from row.aliases
 
     @classmethod
+    def has(cls, key: str) -> bool:
+        """Return whether a setting has the name or alias `key`."""
+        return key in cls.names or cls.normal(key) in cls.names
+
+    @classmethod
     def find(cls, key: str) -> Setting:
         """Return the setting with the name or alias `key`. Raises ConfigError for an unknown name."""
         name = cls.names.get(key) or cls.names.get(cls.normal(key))

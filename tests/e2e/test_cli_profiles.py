@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from oncelog.cli.main import oncelog
+from oncelog.client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from support.command_line import run_command
 
 pytestmark = pytest.mark.oncelog_only(reason="is about the command line, not about a broker")
@@ -99,6 +101,101 @@ def test_the_command_line_wins_over_the_environment(
     for name, value in environment.items():
         monkeypatch.setenv(f"ONCELOG_{name}", value.replace("FILE", str(file)))
     assert reached(*(option.replace("FILE", str(file)) for option in options)) == address
+
+
+@pytest.fixture
+def settings_of(profiles: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Return a function that runs a command with a profile, and returns the settings of the command's client.
+
+    The command ends before it connects.
+    """
+    seen: list[ClientConfig] = []
+
+    def recording(config: type[ClientConfig]) -> Callable[[dict[str, object]], object]:
+        def stop(settings: dict[str, object]) -> object:
+            seen.append(config(settings))
+            raise SystemExit(0)
+
+        return stop
+
+    async def skip(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr("oncelog.client.admin.Admin", recording(AdminConfig))
+    monkeypatch.setattr("oncelog.client.consumer.Consumer", recording(ConsumerConfig))
+    monkeypatch.setattr("oncelog.client.producer.Producer", recording(ProducerConfig))
+    monkeypatch.setattr("oncelog.cli.produce._check_topic", skip)
+
+    def run(profile: str, *arguments: str) -> Any:
+        profiles.write_text(f"[own]\n{profile}\n")
+        result = CliRunner().invoke(oncelog, [*arguments, "--profile", "own"], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return seen[-1]
+
+    return run
+
+
+ALL_CLIENTS = """
+linger.ms = 1000
+max.request.size = 100
+max.block.ms = 1
+compression.type = "gzip"
+acks = "1"
+enable.idempotence = false
+transactional.id = "billing"
+transactional.group.id = "billing"
+default.api.timeout.ms = 2
+group.id = "billing"
+isolation.level = "read_uncommitted"
+auto.offset.reset = "earliest"
+fetch.min.bytes = 5
+"""
+
+
+def test_each_client_takes_its_own_settings_of_a_profile(settings_of: Callable[..., Any]) -> None:
+    producer = settings_of(ALL_CLIENTS, "produce", "orders", "--value", "v")
+    assert (producer.linger_ms, producer.max_request_size, producer.max_block_ms) == (1000, 100, 1)
+    assert (producer.compression_type, producer.acks, producer.enable_idempotence) == ("gzip", 1, False)
+    consumer = settings_of(ALL_CLIENTS, "consume", "orders")
+    assert (consumer.isolation_level, consumer.auto_offset_reset) == ("read_uncommitted", "earliest")
+    assert (consumer.fetch_min_bytes, consumer.default_api_timeout_ms) == (5, 2)
+    assert settings_of(ALL_CLIENTS, "topic", "list").explicit == {"bootstrap.servers", "default.api.timeout.ms"}
+
+
+def test_only_options_name_a_group_or_a_transactional_id(settings_of: Callable[..., Any]) -> None:
+    assert settings_of(ALL_CLIENTS, "produce", "orders", "--value", "v").transactional_id is None
+    assert settings_of(ALL_CLIENTS, "produce", "orders", "--value", "v").transactional_group_id is None
+    assert settings_of(ALL_CLIENTS, "consume", "orders").group_id is None
+    assert settings_of(ALL_CLIENTS, "consume", "orders", "--group", "other").group_id == "other"
+    assert settings_of("linger.ms = 0", "produce", "orders", "--txn", "other").transactional_id == "other"
+
+
+def test_options_win_over_a_profile(settings_of: Callable[..., Any]) -> None:
+    flags = ("--compression", "none", "--acks", "0")
+    producer = settings_of('compression.type = "gzip"\nacks = "all"', "produce", "orders", "--value", "v", *flags)
+    assert (producer.compression_type, producer.acks, producer.enable_idempotence) == ("none", 0, False)
+    consume = ("consume", "orders", "--isolation", "read_committed", "--from-beginning")
+    consumer = settings_of('isolation.level = "read_uncommitted"\nauto.offset.reset = "none"', *consume)
+    assert (consumer.isolation_level, consumer.auto_offset_reset) == ("read_committed", "earliest")
+
+
+def test_without_a_profile_commands_have_their_own_defaults(settings_of: Callable[..., Any]) -> None:
+    producer = settings_of("", "produce", "orders", "--value", "v")
+    assert (producer.compression_type, producer.acks, producer.max_block_ms) == ("none", -1, 10_000)
+    consumer = settings_of("", "consume", "orders")
+    assert (consumer.isolation_level, consumer.auto_offset_reset) == ("read_committed", "latest")
+
+
+def test_a_setting_that_no_client_has_is_refused(profiles: Path) -> None:
+    profiles.write_text("[near]\nlingr.ms = 1\n")
+    assert "lingr.ms: is not a setting of this client; did you mean linger.ms?" in done_wrong("produce", "t")
+    assert "lingr.ms: is not a setting of this client" in done_wrong("topic", "list")
+
+
+def done_wrong(*arguments: str) -> str:
+    done = run_command(*arguments, "--profile", "near")
+    assert done.returncode == 2, done
+    return done.stderr
 
 
 def fails(*options: str) -> str:
