@@ -23,6 +23,9 @@ _LOOK_AGAIN_S: Final = 0.2
 _LAST_LOOK_S: Final = 1.0
 """Seconds that a worker has for a request at the end of a wait, even if less time is left."""
 
+_TASKLESS_S: Final = 10.0
+"""Seconds after which a running connector has no tasks. Before, workers do not tell whether it will get some."""
+
 _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
 
 
@@ -108,6 +111,8 @@ def status(name: str, url: str, as_json: bool) -> int:
 def create(file: Path, state: str | None, wait: bool, timeout: float, url: str, as_json: bool) -> int:
     """Create a connector from FILE.
 
+    --wait also ends, with exit code 0, if the connector has been running for ten seconds and still has no tasks.
+
     FILE is a .properties, .toml or JSON file with the settings. A JSON file may instead have the form {"name",
     "config"}, with or without "initial_state". If FILE is -, the command reads JSON from stdin.
 
@@ -128,6 +133,12 @@ def create(file: Path, state: str | None, wait: bool, timeout: float, url: str, 
     failed = [] if known is None else [part for part in _parts(known) if part[1] == "FAILED"]
     for part, _, each in failed if not as_json else []:
         click.echo(f"\n{part} of {name}:\n{each.get('trace', '').strip()}", err=True)
+    if known is not None and [state for _, state, _ in _parts(known)] == ["RUNNING"]:
+        click.echo(
+            f"Connector {name} has no tasks: it has no work for them, or it cannot make their settings. In the latter"
+            " case, the worker's log contains the reason.",
+            err=True,
+        )
     return 1 if failed else 0
 
 
@@ -319,14 +330,28 @@ COMMANDS = (list_, status, create, update, validate, pause, resume, stop, restar
 def _settled(url: str, name: str, wanted: str, timeout_s: float) -> Any:
     """Wait until a connector and its tasks are in the state `wanted`, or one of them has failed. Return the status.
 
+    A connector that is to run and has no tasks is waited for until it has been running for `_TASKLESS_S` seconds.
     Raise ClickException after `timeout_s` seconds, or as soon as the worker refuses to return the status.
     """
     end = time.monotonic() + timeout_s
+    alone_since: float | None = None
     with Waiting(f"waiting for connector {name}") as waiting:
         while True:
             left_s = max(end - time.monotonic(), _LAST_LOOK_S)
             try:
-                known = request(url, "GET", path("connectors", name, "status"), timeout_s=min(left_s, TIMEOUT_S))
+                request_s = min(left_s, TIMEOUT_S)
+                known = request(url, "GET", path("connectors", name, "status"), timeout_s=request_s)
+                states = [state for _, state, _ in _parts(known)]
+                alone = wanted == "RUNNING" and states == ["RUNNING"]
+                if not alone:
+                    alone_since = None
+                elif alone_since is None:
+                    alone_since = time.monotonic()
+                taskless = (
+                    alone_since is not None
+                    and time.monotonic() - alone_since >= _TASKLESS_S
+                    and not request(url, "GET", path("connectors", name, "tasks"), timeout_s=request_s)
+                )
             except RequestError as error:
                 if not error.may_pass:
                     raise click.ClickException(
@@ -334,11 +359,9 @@ def _settled(url: str, name: str, wanted: str, timeout_s: float) -> Any:
                     ) from None
                 seen = error.message.partition("\n")[0]
             else:
-                states = [state for _, state, _ in _parts(known)]
-                complete = len(states) > 1 or wanted != "RUNNING"
-                if "FAILED" in states or (complete and set(states) == {wanted}):
+                if "FAILED" in states or taskless or (not alone and set(states) == {wanted}):
                     return known
-                seen = ", ".join(f"{part} {state}" for part, state, _ in _parts(known))
+                seen = ", ".join(f"{part} {state}" for part, state, _ in _parts(known)) + ", no tasks" * alone
             waiting.what = f"waiting for connector {name}: {seen}"
             if time.monotonic() >= end:
                 raise click.ClickException(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -22,12 +23,16 @@ def status(state: str, *tasks: str) -> tuple[int, dict[str, Any]]:
 
 
 class Worker:
-    """A worker in simulated time. Each reply takes `takes_s` seconds, or the whole timeout of the request."""
+    """A worker in simulated time. Each reply takes `takes_s` seconds, or the whole timeout of the request.
+
+    `configured`: the tasks of the connector whose settings exist.
+    """
 
     def __init__(self, replies: Iterable[Reply], takes_s: float = 0.0) -> None:
         self.replies = iter(replies)
         self.takes_s = takes_s
         self.now_s = 0.0
+        self.configured: list[dict[str, Any]] = []
 
     def monotonic(self) -> float:
         return self.now_s
@@ -39,6 +44,8 @@ class Worker:
         self.now_s += min(self.takes_s, timeout_s)
         if self.takes_s > timeout_s:
             raise TimeoutError("timed out")
+        if str(asked[1]).endswith("/tasks"):
+            return 200, json.dumps(self.configured).encode()
         reply = next(self.replies)
         if isinstance(reply, Exception):
             raise reply
@@ -73,8 +80,32 @@ def test_the_last_answer_ends_the_wait(worker: Callable[..., Worker], wanted: st
 
 def test_a_connector_without_tasks_in_time_is_said(worker: Callable[..., Worker]) -> None:
     worker(then=status("RUNNING"))
-    with pytest.raises(click.ClickException, match="it did not become RUNNING within 0 s: connector RUNNING"):
+    with pytest.raises(click.ClickException, match="it did not become RUNNING within 0 s: connector RUNNING, no tasks"):
         connectors._settled("http://w", "c", "RUNNING", 0)
+
+
+def test_a_connector_without_tasks_ends_the_wait(
+    worker: Callable[..., Worker], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file := tmp_path / "c.json").write_text('{"name": "c", "connector.class": "Mirror"}')
+    simulated = worker((201, {}), status("UNASSIGNED"), then=status("RUNNING"))
+    assert connectors.create.main(["--wait", "--url", "http://w", str(file)], standalone_mode=False) == 0
+    assert simulated.now_s < 11
+    printed = capsys.readouterr()
+    assert printed.out == "Created connector c.\n"
+    assert "Connector c has no tasks" in printed.err
+
+
+def test_a_restart_of_the_connector_gives_it_time_for_its_tasks_again(worker: Callable[..., Worker]) -> None:
+    begins = [*[status("RUNNING")] * 40, status("UNASSIGNED"), *[status("RUNNING")] * 40]
+    worker(*begins, done := status("RUNNING", "RUNNING"))
+    assert connectors._settled("http://w", "c", "RUNNING", 60) == done[1]
+
+
+def test_tasks_that_no_worker_runs_yet_are_waited_for(worker: Callable[..., Worker]) -> None:
+    simulated = worker(*[status("RUNNING")] * 200, done := status("RUNNING", "RUNNING"))
+    simulated.configured = [{"id": {"connector": "c", "task": 0}, "config": {}}]
+    assert connectors._settled("http://w", "c", "RUNNING", 60) == done[1]
 
 
 @pytest.mark.parametrize(
