@@ -42,7 +42,7 @@ def dump(file: Path, with_records: bool, as_json: bool) -> int:
     oncelog log dump data/orders-0/00000000000000000000.log --records --json | jq .value
     """
     from ..protocol.errors import KafkaError
-    from ..protocol.records import HEADER_SIZE, decode_batch, read_batch_header, verify_crc
+    from ..protocol.records import HEADER_SIZE, CorruptBatch, decode_batch, read_batch_header, verify_crc
 
     broken = unreadable = 0
     position = 0
@@ -50,7 +50,13 @@ def dump(file: Path, with_records: bool, as_json: bool) -> int:
     with file.open("rb") as segment:
         while position < size:
             lead = _read(segment, position, HEADER_SIZE)
-            header = read_batch_header(lead, whole=False) if len(lead) == HEADER_SIZE else None
+            try:
+                header = read_batch_header(lead, whole=False) if len(lead) == HEADER_SIZE else None
+            except CorruptBatch as error:
+                raise click.ClickException(
+                    f"{file} is damaged at byte {position}: {error.message}. `oncelog log repair` truncates the file"
+                    " there."
+                ) from None
             if header is None or position + header.size > size:
                 raise click.ClickException(
                     f"{file} ends within the batch at byte {position}: it contains only the first"

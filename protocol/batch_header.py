@@ -152,22 +152,23 @@ def read_batch_header(buffer: Buffer, position: int = 0, *, whole: bool = True) 
     """Return the header of the batch at `position`.
 
     With `whole`, also check that the entire batch lies within the buffer. Only the structure is checked: bounds, magic,
-    and impossible lengths and counts. The checksum is not verified. Raises CorruptBatch.
+    and impossible lengths and counts. The checksum is not verified. Raises CorruptBatch, whose message does not contain
+    the position, because only the caller knows where the buffer begins.
     """
     available = len(buffer) - position
     if available < HEADER_SIZE:
-        raise CorruptBatch(f"batch header at byte {position} is cut off: {max(available, 0)} of {HEADER_SIZE} bytes")
+        raise CorruptBatch(f"the batch header is cut off: {max(available, 0)} of {HEADER_SIZE} bytes")
     header = _new_header(_unpack_header(buffer, position))
     if header[3] != MAGIC:
-        raise CorruptBatch(f"batch at byte {position} has format (magic) {header[3]}: only 2 is supported")
+        raise CorruptBatch(f"the batch has format (magic) {header[3]}: only 2 is supported")
     size = header[1] + LENGTH_END
     if size < HEADER_SIZE:
-        raise CorruptBatch(f"batch at byte {position} claims {size} bytes, less than its header")
+        raise CorruptBatch(f"the batch claims {size} bytes, less than its header")
     if whole and size > available:
-        raise CorruptBatch(f"batch at byte {position} claims {size} bytes, but only {available} are there")
+        raise CorruptBatch(f"the batch claims {size} bytes, but only {available} are there")
     if header[12] < 0 or header[6] < 0:
         raise CorruptBatch(
-            f"batch at byte {position} claims {header[12]} records and last offset delta {header[6]}: both must be >= 0"
+            f"the batch claims {header[12]} records and last offset delta {header[6]}: both must be >= 0"
         )
     return header
 

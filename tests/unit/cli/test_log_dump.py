@@ -84,7 +84,24 @@ def test_wrong_checksum_is_shown_and_is_an_exit_code(file: Path) -> None:
 def test_file_that_is_no_segment(file: Path) -> None:
     result = dump(file, b"this is not a log file" * 10)
     assert result.exit_code == 1
-    assert "CORRUPT_MESSAGE" in str(result.exception) or "CORRUPT_MESSAGE" in result.output
+    assert f"{file} is damaged at byte 0: the batch has format (magic) 103: only 2 is supported." in result.output
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        (16, b"\x01", "the batch has format (magic) 1: only 2 is supported"),
+        (8, b"\0\0\0\x05", "the batch claims 17 bytes, less than its header"),
+        (57, b"\xff\xff\xff\xff", "the batch claims -1 records and last offset delta 1: both must be >= 0"),
+    ],
+)
+def test_malformed_header_is_said_with_its_place(file: Path, field: int, value: bytes, reason: str) -> None:
+    broken = bytearray(BATCH)
+    broken[field : field + len(value)] = value
+    result = dump(file, MARKER + bytes(broken) + MARKER)
+    assert result.exit_code == 1
+    assert result.output.splitlines()[0].startswith("2..2 records 1 at byte 0"), "what precedes is still shown"
+    assert f"{file} is damaged at byte {len(MARKER)}: {reason}. `oncelog log repair`" in result.output
 
 
 def test_empty_segment_is_sound(file: Path) -> None:
