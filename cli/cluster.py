@@ -118,13 +118,13 @@ def alter(
 
     async def work() -> None:
         from ..client.admin import ConfigResource, ResourceType
+        from .configs import alter_configs, outcome
 
         resource = ConfigResource(ResourceType.BROKER, "" if broker is None else str(broker))
         async with connect_admin(bootstrap) as admin:
-            await admin.alter_configs({resource: changes}, validate_only=dry_run)
+            changed = await alter_configs(admin, resource, changes, dry_run=dry_run)
         which = "all brokers" if broker is None else f"broker {broker}"
         result = {"broker": broker, "changes": changes, "dry_run": dry_run}
-        sentence = f"The broker accepts these configs of {which}." if dry_run else f"Altered {which}."
-        report(sentence, result, as_json=as_json)
+        report(outcome(which, changed=changed, dry_run=dry_run), result, as_json=as_json)
 
     run(work())

@@ -173,7 +173,11 @@ def update(
             if not equals or not key:
                 raise click.UsageError(f"{setting!r} is not KEY=VALUE")
             patch[key] = value
+        before = request(url, "GET", path("connectors", name, "config")) if unset else {}
         changed = request(url, "PATCH", path("connectors", name, "config"), patch)
+        for key in unset:
+            if key not in before:
+                click.echo(f"{key} was not set.", err=True)
     _done(changed, as_json, f"Changed connector {name}.")
 
 

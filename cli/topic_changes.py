@@ -42,12 +42,12 @@ def alter(
 
     async def work() -> None:
         from ..client.admin import ConfigResource, ResourceType
+        from .configs import alter_configs, outcome
 
         async with connect_admin(bootstrap) as admin:
-            await admin.alter_configs({ConfigResource(ResourceType.TOPIC, name): changes}, validate_only=dry_run)
+            changed = await alter_configs(admin, ConfigResource(ResourceType.TOPIC, name), changes, dry_run=dry_run)
         result = {"topic": name, "changes": changes, "dry_run": dry_run}
-        sentence = f"The broker accepts these configs of topic {name}." if dry_run else f"Altered topic {name}."
-        report(sentence, result, as_json=as_json)
+        report(outcome(f"topic {name}", changed=changed, dry_run=dry_run), result, as_json=as_json)
 
     run(work())
 

@@ -43,6 +43,21 @@ def test_alter_sets_and_removes_configs_and_leaves_the_others(oncelog: Run, fres
     assert own_configs(oncelog, topic) == {"cleanup.policy": "compact", "segment.bytes": "2000000"}
 
 
+def test_configs_that_are_not_set_cannot_be_removed(oncelog: Run, fresh_name: Names) -> None:
+    topic = fresh_name("topic")
+    done(oncelog("topic", "create", topic, "--config", "segment.bytes=2000000"))
+    for target, alter in ((f"topic {topic}", ("topic", "alter", topic)), ("all brokers", ("cluster", "alter"))):
+        unset = oncelog(*alter, "--unset", "retention.ms" if topic in alter else "max.connections")
+        assert done(unset) == f"Nothing to change in {target}.\n"
+        assert "was not set" in unset.stderr
+        failed(oncelog(*alter, "--unset", "no.such"), "no.such", "has no config of this name")
+    some = oncelog("topic", "alter", topic, "--unset", "retention.ms", "--unset", "segment.bytes")
+    assert (done(some), some.stderr) == (f"Altered topic {topic}.\n", "retention.ms was not set.\n")
+    assert own_configs(oncelog, topic) == {}
+    failed(oncelog("topic", "alter", topic, "--set", "retention.ms=1", "--unset", "no.such"), "no.such")
+    assert own_configs(oncelog, topic) == {}
+
+
 def test_alter_changes_nothing_in_a_dry_run_nor_when_it_fails(oncelog: Run, fresh_name: Names) -> None:
     topic = fresh_name("topic")
     done(oncelog("topic", "create", topic))

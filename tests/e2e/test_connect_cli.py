@@ -100,8 +100,8 @@ def test_a_connector_from_its_creation_to_its_end(command: Command, beats: tuple
     assert command("pause", name).out == f"Paused connector {name}.\n"
     command.until(lambda known: known["tasks"][0]["state"] == "PAUSED", "status", name)
     assert command("resume", name).code == 0
-    changed = command("update", name, "limit=7", "interval.ms=2", "--unset", "tasks.max")
-    assert changed == (0, f"Changed connector {name}.\n", "")
+    changed = command("update", name, "limit=7", "interval.ms=2", "--unset", "limits")
+    assert changed == (0, f"Changed connector {name}.\n", "limits was not set.\n")
     command.until(lambda known: known["offsets"] == [offset(7)], "offsets", name)
     refused = command("offsets", name, "--reset")
     assert refused.code == 1
