@@ -20,4 +20,7 @@ STATES: Final[Mapping[str, str]] = MappingProxyType(
 )
 """The meaning of each state, by the name that ListTransactions and DescribeTransactions use."""
 
+WITHOUT_TRANSACTION: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
+"""The states in which no transaction is open."""
+
 UNKNOWN: Final = "A state that this version of oncelog does not know."

@@ -15,7 +15,7 @@ from .hanging import COMMANDS
 from .json_output import json_option, print_json
 from .parameters import MAX_INT64, Number, Seconds
 from .tables import print_items
-from .transaction_states import STATES
+from .transaction_states import STATES, WITHOUT_TRANSACTION
 
 
 @click.group(short_help="List transactions, fence producers, abort hanging transactions.")
@@ -92,6 +92,8 @@ def list_(
                 min_duration_ms=-1 if longer_than is None else round(longer_than * 1000),
                 pattern=matching,
             )
+        if longer_than is not None:  # brokers also list ids without a transaction, as in Kafka
+            listed = [each for each in listed if each.state not in WITHOUT_TRANSACTION]
         filtered = bool(states or producer_ids or matching) or longer_than is not None
         empty = "No transactional id matches all filters." if filtered else "There are no transactional ids."
         items = [each._asdict() for each in listed]

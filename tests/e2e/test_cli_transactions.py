@@ -85,7 +85,10 @@ async def test_list_shows_what_the_filters_leave(oncelog: Run, producer: Produce
     assert json.loads((await oncelog("txn", "list", "--matching", name, "--json"))[1]) == [
         {"transactional_id": name, "producer_id": int(producer_id), "state": "Ongoing", "coordinator": 1}
     ]
+    longer = ("txn", "list", "--longer-than", "0", "--matching", name)
+    assert (await oncelog(*longer))[1].splitlines() == [line]
     await producer.abort_transaction()
+    assert (await oncelog(*longer))[1] == "", "the id has no open transaction any more"
 
 
 async def test_describe_tells_who_waits_for_what_and_how_long(oncelog: Run, producer: Producer, topic: str) -> None:
