@@ -212,11 +212,11 @@ def _refusals(group: ConsumerGroupMetadata, assignment: GroupAssignment) -> Refu
     def plain(code: ErrorCode) -> KafkaError:
         return error_for(code, f"{what}: {code.text}")
 
-    def too_many(code: ErrorCode) -> KafkaError:
+    def too_large(code: ErrorCode) -> KafkaError:
         return error_for(
             code,
-            f"{what}: the broker refused the partitions as invalid;"
-            " its group.transaction.max.partitions limits their number",
+            f"{what}: the broker refused the request as invalid; its group.transaction.max.partitions limits the number"
+            " of partitions, and its transactional.id.max.bytes the length of transactional.id",
         )
 
     return {
@@ -228,7 +228,7 @@ def _refusals(group: ConsumerGroupMetadata, assignment: GroupAssignment) -> Refu
             f"{what}: this is not the group's current generation, or other producers of this generation keep claiming "
             "the partitions",
         ),
-        ErrorCode.INVALID_REQUEST: too_many,
+        ErrorCode.INVALID_REQUEST: too_large,
         ErrorCode.INVALID_GROUP_ID: plain,
         ErrorCode.GROUP_AUTHORIZATION_FAILED: plain,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: plain,

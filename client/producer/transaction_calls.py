@@ -118,7 +118,16 @@ class TransactionCalls:
                 self.learn(connection)
             return request, version
 
-        self.initialized(await self._ask(build, lambda answer: answer.error_code, "InitProducerId"))
+        refusals = {} if bump_epoch else {ErrorCode.INVALID_REQUEST: self._id_refused}
+        self.initialized(await self._ask(build, lambda answer: answer.error_code, "InitProducerId", refusals=refusals))
+
+    def _id_refused(self, code: ErrorCode) -> KafkaError:
+        size = len((self._manager.transactional_id or "").encode())
+        return self._manager.fail_fatal(
+            code,
+            f"the broker refuses a transactional.id of {size} bytes as invalid, because its transactional.id.max.bytes"
+            " limits the length: shorten the id",
+        )
 
     def initialized(self, answer: InitProducerIdResponse) -> None:
         """Store the producer id and epoch that the coordinator has assigned."""

@@ -307,6 +307,17 @@ def test_a_fenced_producer_can_be_initialised_again(code: ErrorCode) -> None:
     in_world(test, 2)
 
 
+def test_the_length_of_an_id_that_the_broker_refuses_is_named() -> None:
+    async def test(world: World) -> None:
+        task = init(world)
+        await world.cluster.answer(InitProducerIdRequest, InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST))
+        with pytest.raises(KafkaError, match=r"transactional\.id of 1300 bytes.*transactional\.id\.max\.bytes"):
+            await task
+        assert world.manager.state is State.FATAL_ERROR
+
+    in_world(test, 2, transactional_id="x" * 1300)
+
+
 def test_another_fatal_error_stays_fatal() -> None:
     async def test(world: World) -> None:
         await world.begin()
