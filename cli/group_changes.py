@@ -74,7 +74,7 @@ def reset(
     oncelog group reset billing --to-offset 42 --topic orders:0
     oncelog group reset billing --shift-by -100 --execute
     """
-    from .group_reset import Target, plan, selected_partitions
+    from .group_reset import Target, plan, selected_partitions, without_offsets
 
     target = Target(to_earliest, to_latest, to_offset, to_time, shift_by)
     if target.count != 1:
@@ -95,10 +95,7 @@ def reset(
             partitions = await selected_partitions(admin, committed, topics)
             moves = await plan(admin, committed, partitions, target)
             if not moves:
-                raise click.ClickException(
-                    f"group {name} has no committed offsets in these topics. To set its first offsets, name a topic"
-                    " with --topic, and use a target other than --shift-by."
-                )
+                raise click.ClickException(without_offsets(name, committed, topics, target))
             items: list[Item] = [
                 {
                     "topic": each.topic,

@@ -99,3 +99,14 @@ async def plan(
             wanted = start if target.earliest else end
         moves[partition] = Move(before, min(max(wanted, start), end), end, wanted)
     return moves
+
+
+def without_offsets(
+    group: str, committed: Mapping[TopicPartition, int], topics: Sequence[TopicSelection], target: Target
+) -> str:
+    """Return the error for a reset that moves no partition, with the remedy for the given topics and target."""
+    where = " in these topics" if topics else " in topics that still exist" if committed else ""
+    remedies = [] if topics else ["name a topic with --topic"]
+    if target.shift_by is not None:
+        remedies.append("use a target other than --shift-by")
+    return f"group {group} has no committed offsets{where}. To set its first offsets, {' and '.join(remedies)}."
