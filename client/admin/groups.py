@@ -22,9 +22,9 @@ from ...protocol.messages.offset_delete import (
 )
 from ...protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 from ..connection import Connection
-from ..consumer.offsets import LAST_FETCH_OF_ONE_GROUP, read_offset_fetch
-from ..consumer.protocol import PROTOCOL_TYPE, decode_assignment, group_by_topic
 from ..errors import error_for
+from ..group_protocol import PROTOCOL_TYPE, decode_assignment, group_by_topic
+from ..offset_fetch import LAST_FETCH_OF_ONE_GROUP, read_offset_fetch
 from ..values import OffsetAndMetadata, TopicPartition
 from .calls import AdminCalls, failure, one_each, only
 from .values import GroupDescription, GroupListing, GroupMember

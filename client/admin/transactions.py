@@ -23,8 +23,8 @@ from ...protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from ..connection import Connection
-from ..consumer.protocol import group_by_topic
 from ..errors import UnsupportedVersionError, error_for
+from ..group_protocol import group_by_topic
 from ..values import TopicPartition
 from .calls import AdminCalls, failure, one_each, only, raised
 from .leaders import by_leader

@@ -28,6 +28,14 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
 from ..config import ConsumerConfig
 from ..errors import ConfigError, IllegalStateError
+from ..group_protocol import (
+    Assignment,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from ..metadata import ClusterMetadata
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, TopicPartition
 from .assignors import Assignor, RebalanceProtocol, assignors_of
@@ -36,14 +44,6 @@ from .errors import RebalanceInProgressError
 from .listener import RebalanceListener, settle
 from .membership import Generation, GroupMembership, Joined, JoinMember, MemberState
 from .offsets import CommittedOffsets
-from .protocol import (
-    Assignment,
-    Subscription,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
 from .subscription import SubscriptionState
 
 log = logging.getLogger(__name__)

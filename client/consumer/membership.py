@@ -29,9 +29,9 @@ from ...protocol.schema import Request, Response
 from ..cluster import Cluster, KeyType
 from ..config import ConsumerConfig
 from ..errors import FatalError, error_for
+from ..group_protocol import PROTOCOL_TYPE
 from ..kept_task import KeptTask
 from .errors import FencedInstanceError
-from .protocol import PROTOCOL_TYPE
 
 R = TypeVar("R", bound=Response)
 log = logging.getLogger(__name__)

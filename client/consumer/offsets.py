@@ -12,9 +12,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Collection, Mapping
-from typing import Final
 
-from ...protocol.errors import PENDING_TRANSACTION, ErrorCode, KafkaError, error_code
+from ...protocol.errors import ErrorCode, KafkaError, error_code
 from ...protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -26,24 +25,17 @@ from ...protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
-    OffsetFetchResponse,
 )
 from ..cluster import MISSING_TOPIC_ATTEMPTS, Cluster
 from ..errors import InvalidTopicError, KafkaTimeoutError, PendingTransactionError, error_for
+from ..group_protocol import group_by_topic
+from ..offset_fetch import ASK_AGAIN, LAST_FETCH_OF_ONE_GROUP, Found, passes, read_offset_fetch
 from ..values import OffsetAndMetadata, TopicPartition
 from .errors import CommitFailedError, RebalanceInProgressError
 from .membership import CHANNEL, Generation, GroupMembership, MemberState
-from .protocol import group_by_topic
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 """Offsets to commit, by partition."""
-Found = dict[TopicPartition, OffsetAndMetadata | None]
-"""Committed offsets by partition; None for a partition without a committed offset."""
-
-LAST_FETCH_OF_ONE_GROUP: Final = 7
-
-_PENDING: Final = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT, PENDING_TRANSACTION})
-_ASK_AGAIN: Final = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 
 
 class CommittedOffsets:
@@ -174,7 +166,7 @@ class CommittedOffsets:
         current = generation == membership.generation and generation.generation_id >= 0
         error = (
             membership.rejected(code, "OffsetCommit")
-            if current or code in _ASK_AGAIN
+            if current or code in ASK_AGAIN
             else error_for(code, f"group {membership.group_id}, {where}: {code.text}")
         )
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -247,53 +239,8 @@ class CommittedOffsets:
         return {one: found.get(one) for one in partitions if one in found or problem is None}, problem
 
 
-def read_offset_fetch(answer: OffsetFetchResponse, version: int, group_id: str) -> tuple[Found, KafkaError | None]:
-    """Return the committed offsets in a response, and the error of one partition, or None if no partition has an error.
-
-    If several partitions have errors, an error that is not retriable is preferred. Raises an error of the whole group,
-    and KafkaError UNKNOWN_SERVER_ERROR if the response does not name the group.
-    """
-    found: Found = {}
-    problem: KafkaError | None = None
-    if version <= LAST_FETCH_OF_ONE_GROUP:
-        top, topics = answer.error_code, answer.topics
-    else:
-        group = next((one for one in answer.groups if one.group_id == group_id), None)
-        if group is None:
-            raise error_for(
-                ErrorCode.UNKNOWN_SERVER_ERROR,
-                f"committed offsets: the broker's response does not name group {group_id!r}",
-            )
-        top, topics = group.error_code, group.topics  # type: ignore[assignment]
-    if top:
-        raise error_for(top, f"committed offsets: {error_code(top).text}")
-    for topic in topics:
-        for data in topic.partitions:
-            partition = TopicPartition(topic.name, data.partition_index)
-            if data.error_code:
-                code = error_code(data.error_code)
-                if problem is not None and not _passes(problem):
-                    continue
-                problem = (
-                    PendingTransactionError(
-                        code, f"a transaction that commits offsets of {partition} has not ended yet"
-                    )
-                    if code in _PENDING
-                    else error_for(code, f"committed offset of {partition}: {code.text}")
-                )
-                continue
-            found[partition] = (
-                OffsetAndMetadata(data.committed_offset, data.metadata or "", data.committed_leader_epoch)
-                if data.committed_offset >= 0
-                else None
-            )
-    return found, problem
-
-
 def _passes(error: KafkaError) -> bool:
-    if isinstance(error, RebalanceInProgressError):
-        return False
-    return error.retriable or error.code in _ASK_AGAIN or error.code is ErrorCode.BROKER_NOT_AVAILABLE
+    return passes(error) and not isinstance(error, RebalanceInProgressError)
 
 
 class _Retrying:

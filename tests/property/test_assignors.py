@@ -12,7 +12,7 @@ from oncelog.client.consumer.assignors import (
     RoundRobinAssignor,
     StickyAssignor,
 )
-from oncelog.client.consumer.protocol import (
+from oncelog.client.group_protocol import (
     Assignment,
     Subscription,
     decode_assignment,

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import ClassVar
 
+from ...group_protocol import Subscription
 from ...values import TopicPartition
-from ..protocol import Subscription
 
 
 class RebalanceProtocol(IntEnum):

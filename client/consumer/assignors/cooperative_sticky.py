@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from struct import Struct
 from typing import Final
 
+from ...group_protocol import Subscription
 from ...values import TopicPartition
-from ..protocol import Subscription
 from .base import Assigned, Assignor, RebalanceProtocol
 from .sticky_plan import plan, valid_owners
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...group_protocol import Subscription
 from ...values import TopicPartition
-from ..protocol import Subscription
 from .base import Assigned, Assignor, in_order, subscribers
 
 

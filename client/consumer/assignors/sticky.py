@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from struct import Struct, error
 from typing import Final
 
+from ...group_protocol import Subscription, group_by_topic
 from ...values import TopicPartition
-from ..protocol import Subscription, group_by_topic
 from .base import Assigned, Assignor
 from .sticky_plan import plan, valid_owners
 

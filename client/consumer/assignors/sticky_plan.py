@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ...group_protocol import Subscription
 from ...values import TopicPartition
-from ..protocol import Subscription
 from .base import Assigned, in_order, subscribers
 
 Claims = Mapping[str, tuple[int, Iterable[TopicPartition]]]

@@ -43,3 +43,9 @@ def test_the_list_of_all_commands_needs_neither_the_event_loop_nor_the_client() 
     modules = imported_by(code)
     assert "oncelog.cli.consume" in modules
     assert not {"asyncio", "uvloop", "rich", "oncelog.client", "oncelog.broker", "oncelog.protocol"} & modules
+
+
+def test_commands_for_administrators_do_not_import_the_consumer_nor_the_producer() -> None:
+    modules = imported_by("import oncelog.client.admin")
+    assert "oncelog.client.cluster" in modules
+    assert not {"oncelog.client.consumer", "oncelog.client.producer", "oncelog.protocol.records"} & modules

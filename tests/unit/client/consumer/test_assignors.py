@@ -13,7 +13,7 @@ from oncelog.client.consumer.assignors import (
     assignors_of,
 )
 from oncelog.client.consumer.assignors.sticky import decode_user_data, encode_user_data
-from oncelog.client.consumer.protocol import Subscription
+from oncelog.client.group_protocol import Subscription
 
 
 def members(**topics: str) -> dict[str, Subscription]:

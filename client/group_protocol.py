@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...protocol.codec import decode_versioned, encode_versioned
-from ...protocol.messages.consumer_protocol import (
+from ..protocol.codec import decode_versioned, encode_versioned
+from ..protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     OwnedTopicPartition,
 )
-from ...protocol.messages.consumer_protocol import TopicPartition as AssignedTopic
-from ..values import TopicPartition
+from ..protocol.messages.consumer_protocol import TopicPartition as AssignedTopic
+from .values import TopicPartition
 
 PROTOCOL_TYPE = "consumer"
 SUBSCRIPTION_VERSION = 3
