@@ -122,12 +122,12 @@ class AtLeastOnceDelivery:
         """Process the acknowledgements received so far, and commit the offsets if the interval has passed."""
         if self._sent:
             await self._settle_known()
-            self._watch_first()
         self._raise_failure()
         now = asyncio.get_running_loop().time()
         if now >= self._next:
             self._next = now + self._interval_s
             await self.finish()
+        self._watch_first()
 
     async def finish(self) -> None:
         """Wait for all records, then write their offsets; raise the error of a record that failed.

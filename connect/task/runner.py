@@ -179,7 +179,8 @@ class TaskRunner:
     async def _loop(self) -> None:
         reported: State | None = None
         while self._target is not TargetState.STOPPED:
-            self._changed.clear()
+            if not self._woken:
+                self._changed.clear()
             state = State.RUNNING if self._target is TargetState.STARTED else State.PAUSED
             if state is State.PAUSED and reported is not state:
                 await self.delivery.finish()

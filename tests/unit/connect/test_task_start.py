@@ -221,3 +221,34 @@ def test_a_task_waits_before_it_starts_again_and_may_be_stopped_meanwhile() -> N
         assert task.states == [State.UNASSIGNED]
 
     assert simulate(scenario()) == 5
+
+
+class Woken(Way):
+    """A delivery that wakes its task while the task processes outcomes, as many times as `wakes` says."""
+
+    def __init__(self, wakes: int) -> None:
+        super().__init__(None)
+        self.wakes, self.calls = wakes, 0
+        self.runner: TaskRunner
+
+    async def batch_done(self) -> None:
+        self.calls += 1
+        if self.calls <= self.wakes:
+            self.runner.wake()
+        else:
+            self.runner.set_target(TargetState.STOPPED)
+        await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("state", [TargetState.STARTED, TargetState.PAUSED])
+def test_outcomes_that_become_known_while_others_are_processed_are_not_left(state: TargetState) -> None:
+    async def scenario() -> None:
+        way = Woken(wakes=3)
+        task = Running(way)
+        way.runner = task.runner
+        task.runner.set_target(state)
+        asyncio.get_running_loop().call_later(1, task.runner.wake)
+        await task.runner.run()
+        assert way.calls == 4
+
+    assert simulate(scenario()) == 5
