@@ -45,6 +45,7 @@ def dump(file: Path, with_records: bool, as_json: bool) -> int:
     from ..protocol.records import HEADER_SIZE, CorruptBatch, decode_batch, read_batch_header, verify_crc
 
     broken = unreadable = 0
+    first_broken: int | None = None
     position = 0
     size = file.stat().st_size
     with file.open("rb") as segment:
@@ -53,11 +54,13 @@ def dump(file: Path, with_records: bool, as_json: bool) -> int:
             try:
                 header = read_batch_header(lead, whole=False) if len(lead) == HEADER_SIZE else None
             except CorruptBatch as error:
-                raise click.ClickException(
-                    f"{file} is damaged at byte {position}: {error.message}. `oncelog log repair` truncates the file"
-                    " there."
-                ) from None
-            if header is None or position + header.size > size:
+                if first_broken is None:
+                    raise _damaged(file, position, error.message) from None
+                header = None
+            complete = header is not None and position + header.size <= size
+            if first_broken is not None and not complete:
+                raise _damaged(file, first_broken, "the checksum of the batch is wrong, and no batch begins at its end")
+            if header is None or not complete:
                 raise click.ClickException(
                     f"{file} ends within the batch at byte {position}: it contains only the first"
                     f" {size - position} bytes of the batch. A broker removes an incomplete last batch when it starts."
@@ -65,7 +68,9 @@ def dump(file: Path, with_records: bool, as_json: bool) -> int:
                 )
             batch = _read(segment, position, header.size)
             sound = verify_crc(batch, 0, header)
-            broken += not sound
+            if not sound:
+                broken += 1
+                first_broken = position if first_broken is None else first_broken
             click.echo(_batch_line(position, header, sound, as_json))
             if with_records and sound:
                 try:
@@ -86,6 +91,12 @@ def dump(file: Path, with_records: bool, as_json: bool) -> int:
             " wrote malformed records. Consumers must seek beyond these batches."
         )
     return 0
+
+
+def _damaged(file: Path, position: int, problem: str) -> click.ClickException:
+    return click.ClickException(
+        f"{file} is damaged at byte {position}: {problem}. `oncelog log repair` truncates the file there."
+    )
 
 
 def _read(segment: BinaryIO, position: int, size: int) -> bytes:

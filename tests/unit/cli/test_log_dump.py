@@ -104,6 +104,15 @@ def test_malformed_header_is_said_with_its_place(file: Path, field: int, value: 
     assert f"{file} is damaged at byte {len(MARKER)}: {reason}. `oncelog log repair`" in result.output
 
 
+@pytest.mark.parametrize("change", [-10, 1000])
+def test_a_batch_with_a_wrong_size_is_named_and_not_what_follows(file: Path, change: int) -> None:
+    wrong = bytearray(BATCH)
+    wrong[8:12] = (int.from_bytes(BATCH[8:12], "big") + change).to_bytes(4, "big")
+    result = dump(file, MARKER + wrong + MARKER * 20)
+    assert result.exit_code == 1
+    assert f"is damaged at byte {len(MARKER)}: the checksum of the batch is wrong" in result.output
+
+
 def test_empty_segment_is_sound(file: Path) -> None:
     result = dump(file, b"")
     assert (result.exit_code, result.output) == (0, "")
