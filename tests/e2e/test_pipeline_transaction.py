@@ -76,6 +76,14 @@ class World:
             "stateTopic": STATE_TOPIC,
         }
 
+    async def markers_written(self, attempt: Attempt) -> None:
+        """Wait for the markers of an ended transaction. Apache Kafka answers before it has written them."""
+        async with Admin(bootstrap_servers=self.bootstrap) as admin:
+            described = await admin.describe_transactions([attempt.transactional_id])
+            while not described[attempt.transactional_id].state.startswith("Complete"):
+                await asyncio.sleep(0.01)
+                described = await admin.describe_transactions([attempt.transactional_id])
+
     async def claim(self) -> str:
         return await self.sink.claim(self.query, STATE_TOPIC)
 
@@ -267,6 +275,7 @@ async def test_a_task_whose_transaction_another_task_has_ended_does_not_hide_the
             calls = TransactionCalls(kafka.cluster, resumed(attempt), 60_000, 20.0)
             calls._manager.become(State.ABORTING_TRANSACTION)
             kafka.run(calls.end(committed=False))
+            kafka.run(world.markers_written(attempt))
         yield rows
 
     context = TaskContext()
