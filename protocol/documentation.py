@@ -160,8 +160,8 @@ def _doc(cls: type[Message]) -> str:
 
 
 def _first(cls: type[Message]) -> str:
-    """Return the first sentence of a message's docstring."""
-    return re.split(r"(?<=[.?:;]) ", _doc(cls), maxsplit=1)[0].rstrip(":;")
+    """Return the beginning of a message's docstring, up to the first full stop, colon or semicolon, as a sentence."""
+    return re.split(r"(?<=[.?:;]) ", _doc(cls), maxsplit=1)[0].rstrip(".:;") + "."
 
 
 def _last(api_key: int) -> int:

@@ -104,7 +104,7 @@ class ErrorCode(IntEnum):
     KAFKA_STORAGE_ERROR = (
         56,
         True,
-        "The partition is offline or read-only. The broker's log names the cause and the remedy.",
+        "The disk is full, or the partition is offline or read-only. The broker's log names the cause and the remedy.",
     )
     LOG_DIR_NOT_FOUND = 57, False, "The log directory does not exist."
     SASL_AUTHENTICATION_FAILED = 58, False, "SASL authentication failed."
