@@ -596,41 +596,46 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         " entries. 0: no journal; each partition's file is synced.",
     )
     log_segment_bytes: int = integer(
-        1073741824, at_least(1024), doc="The size in bytes at which a segment is followed by a new one.", dynamic=True
+        1073741824,
+        at_least(1024),
+        doc="The size in bytes at which a segment is full and the next one begins.",
+        dynamic=True,
     )
     log_roll_ms: int = long(
         -1,
-        doc="The age in ms, since its first record, at which a segment is followed by a new one. 0 or less:"
-        " log.roll.hours applies.",
+        doc="The age in ms of a segment's first record at which the next segment begins. 0 or less: log.roll.hours"
+        " applies.",
         dynamic=True,
     )
     log_roll_hours: int = integer(
-        168, at_least(1), doc="The age in hours at which a segment is followed by a new one, unless log.roll.ms is set."
+        168,
+        at_least(1),
+        doc="The age in hours of a segment's first record at which the next segment begins, unless log.roll.ms is set.",
     )
     log_roll_jitter_ms: int = long(
         -1,
-        doc="The largest random time in ms that is subtracted from the age at which a segment is followed by a new one."
-        " -1: log.roll.jitter.hours applies.",
+        doc="The largest random time in ms that is subtracted from log.roll.ms or log.roll.hours. -1:"
+        " log.roll.jitter.hours applies.",
         dynamic=True,
     )
     log_roll_jitter_hours: int = integer(
         0,
         at_least(0),
-        doc="The largest random time in hours that is subtracted from the age at which a segment is followed by a new"
-        " one, unless log.roll.jitter.ms is set.",
+        doc="The largest random time in hours that is subtracted from log.roll.ms or log.roll.hours, unless"
+        " log.roll.jitter.ms is set.",
     )
     log_roll_min_ms: int = long(
         1000,
         at_least(0),
-        doc="The shortest time in ms before a segment is replaced by a new one because of its age, regardless of"
-        " segment.ms and the records' timestamps.",
+        doc="The age in ms of a segment, by the broker's clock, below which segment.ms does not apply to it, whatever"
+        " timestamps its records have.",
     )
     log_max_segments: int = integer(
         10000,
         at_least(2),
-        doc="The number of segments at which segment.bytes and segment.ms no longer apply to a partition. The"
-        " partition then starts a new segment only when a file or an index reaches its largest possible size, until"
-        " retention or compaction removes segments.",
+        doc="The number of a partition's segments at which segment.bytes and segment.ms no longer apply. Until"
+        " retention or compaction removes segments, a new segment then begins only when a file or an index has reached"
+        " its largest possible size.",
     )
     log_retention_ms: int = long(
         -2,
@@ -813,7 +818,11 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         5242880, at_least(1), doc="The number of bytes that are read at once when offsets are loaded."
     )
     offsets_retention_minutes: int = integer(
-        10080, at_least(1), doc="The time in minutes for which the offsets of an empty group are kept."
+        10080,
+        at_least(1),
+        doc="The time in minutes for which committed offsets are kept after the group has become empty. For consumers"
+        " that commit without joining the group, and for topics to which no member subscribes any more, the time begins"
+        " with the commit.",
     )
     offsets_retention_check_interval_ms: int = long(
         600000, at_least(1), doc="The time in ms between two checks for expired offsets."
@@ -1137,12 +1146,12 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
 
     @property
     def roll_ms(self) -> int:
-        """The age in ms, since its first record, at which a segment is followed by a new one."""
+        """The age in ms of a segment's first record at which the next segment begins."""
         return self.log_roll_ms if self.log_roll_ms > 0 else self.log_roll_hours * 3_600_000
 
     @property
     def roll_jitter_ms(self) -> int:
-        """The largest random time in ms that is subtracted from the age at which a segment is followed by a new one."""
+        """The largest random time in ms that is subtracted from segment.ms."""
         return self.log_roll_jitter_ms if self.log_roll_jitter_ms >= 0 else self.log_roll_jitter_hours * 3_600_000
 
 

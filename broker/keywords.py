@@ -384,29 +384,27 @@ class BrokerKeywords(TypedDict, total=False):
     journal; each partition's file is synced.
     """
     log_segment_bytes: int
-    """The size in bytes at which a segment is followed by a new one."""
+    """The size in bytes at which a segment is full and the next one begins."""
     log_roll_ms: int
-    """The age in ms, since its first record, at which a segment is followed by a new one. 0 or less: log.roll.hours
-    applies.
-    """
+    """The age in ms of a segment's first record at which the next segment begins. 0 or less: log.roll.hours applies."""
     log_roll_hours: int
-    """The age in hours at which a segment is followed by a new one, unless log.roll.ms is set."""
+    """The age in hours of a segment's first record at which the next segment begins, unless log.roll.ms is set."""
     log_roll_jitter_ms: int
-    """The largest random time in ms that is subtracted from the age at which a segment is followed by a new one.
-    -1: log.roll.jitter.hours applies.
+    """The largest random time in ms that is subtracted from log.roll.ms or log.roll.hours. -1:
+    log.roll.jitter.hours applies.
     """
     log_roll_jitter_hours: int
-    """The largest random time in hours that is subtracted from the age at which a segment is followed by a new one,
-    unless log.roll.jitter.ms is set.
+    """The largest random time in hours that is subtracted from log.roll.ms or log.roll.hours, unless
+    log.roll.jitter.ms is set.
     """
     log_roll_min_ms: int
-    """The shortest time in ms before a segment is replaced by a new one because of its age, regardless of
-    segment.ms and the records' timestamps.
+    """The age in ms of a segment, by the broker's clock, below which segment.ms does not apply to it, whatever
+    timestamps its records have.
     """
     log_max_segments: int
-    """The number of segments at which segment.bytes and segment.ms no longer apply to a partition. The partition
-    then starts a new segment only when a file or an index reaches its largest possible size, until retention or
-    compaction removes segments.
+    """The number of a partition's segments at which segment.bytes and segment.ms no longer apply. Until retention
+    or compaction removes segments, a new segment then begins only when a file or an index has reached its largest
+    possible size.
     """
     log_retention_ms: int
     """The time in ms for which records are kept. -1: forever; -2: log.retention.minutes or log.retention.hours
@@ -513,7 +511,10 @@ class BrokerKeywords(TypedDict, total=False):
     offsets_load_buffer_size: int
     """The number of bytes that are read at once when offsets are loaded."""
     offsets_retention_minutes: int
-    """The time in minutes for which the offsets of an empty group are kept."""
+    """The time in minutes for which committed offsets are kept after the group has become empty. For consumers that
+    commit without joining the group, and for topics to which no member subscribes any more, the time begins with
+    the commit.
+    """
     offsets_retention_check_interval_ms: int
     """The time in ms between two checks for expired offsets."""
     offsets_topic_num_partitions: int

@@ -84,14 +84,13 @@ class TopicConfig(Table):
     segment_jitter_ms: int = long(
         0,
         at_least(0),
-        doc="The largest random time in ms that is subtracted from the age at which a segment is followed by a new"
-        " one.",
+        doc="The largest random time in ms that is subtracted from segment.ms.",
         synonyms=("log.roll.jitter.ms", "log.roll.jitter.hours"),
     )
     segment_ms: int = long(
         604800000,
         at_least(1),
-        doc="The age in ms, since its first record, at which a segment is followed by a new one.",
+        doc="The age in ms of a segment's first record at which the next segment begins.",
         synonyms=("log.roll.ms", "log.roll.hours"),
     )
     unclean_leader_election_enable: bool = _as_broker("unclean.leader.election.enable")
