@@ -164,7 +164,7 @@ class PipelineHalf:
         self._seconds = time.monotonic() - self._begun
 
     async def judge(self) -> DelaysOutcome:
-        """Read the topics and files back, and return their comparison with the plain computation."""
+        """Read the topics and files back, and compare them with the same computation in memory."""
         waits, limits, address = self._waits, self._waits.limits, self._broker.address
         wanted = await waits.thread(
             limits.compute_s, "the plain computation of the delays", expected_delays, self._flights

@@ -56,7 +56,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Facts about one partition. An inspection accepts them even if no file records them yet; a repair records them.
+    """What an inspection accepts about one partition, even if no file records it yet. A repair records it.
 
     `start_offset`: the log start offset, which the checkpoint may lack. `of_kafka`: the segments that Apache Kafka
     wrote, with the gaps between them.
@@ -248,9 +248,9 @@ def _sound_end(
 
     Return the end offset of the sound batches, and the error of the first batch that is not sound, or None.
 
-    If there is a gap before a batch, either compaction has left it or the offset of the batch is wrong. The offset is
-    wrong if the next batch begins between the start of the gap and the end of the batch. The error is then about the
-    batch after the gap, not about the next one.
+    A gap before a batch was either left by compaction, or shows that the batch's own offset is wrong. It is wrong if
+    the next batch begins inside the gap or before the end of the batch. The error then concerns the batch after the
+    gap, not the next one.
     """
     gap: tuple[int, int, int] | None = None
     """If there is a gap before the previous batch: that batch's byte position and base offset, and the gap's start."""

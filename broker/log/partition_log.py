@@ -676,7 +676,7 @@ class PartitionLog:
             run_at_once(self._close_in_steps(reason))
 
     def discard(self) -> None:
-        """Do the work of `discard_in_steps` without pauses."""
+        """Close the log of a deleted partition and its files, without pauses (`discard_in_steps`)."""
         run_at_once(self.discard_in_steps())
 
     def discard_in_steps(self) -> Steps[None]:

@@ -103,4 +103,4 @@ def check_quota(entity: QuotaEntity, key: str, value: float | None) -> None:
         raise ValueError(f"The quota {key} is infinite. Remove it if there should be no limit")
     least = _LEAST.get(key, 1)
     if value < least:
-        raise ValueError(f"The quota {key} is too small. It must be at least {least}")
+        raise ValueError(f"The quota {key} is {value}, but it must be at least {least}")

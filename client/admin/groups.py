@@ -172,7 +172,7 @@ async def alter_group_offsets(
 def _outcomes(
     group_id: str, partitions: Iterable[TopicPartition], answer: OffsetCommitResponse | OffsetDeleteResponse
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Return the failure of each partition, or None."""
+    """Return the failure of each partition; None for each partition whose change succeeded."""
 
     def subject(one: TopicPartition) -> str:
         return f"group {group_id!r}, {one}"

@@ -70,7 +70,7 @@ class CommittedOffsets:
             return membership.generation
         if membership.state is MemberState.JOINING:
             raise RebalanceInProgressError(
-                ErrorCode.REBALANCE_IN_PROGRESS, f"group {membership.group_id}: the member is joining"
+                ErrorCode.REBALANCE_IN_PROGRESS, f"group {membership.group_id}: the consumer is joining the group"
             )
         raise CommitFailedError(
             ErrorCode.UNKNOWN_MEMBER_ID,

@@ -203,7 +203,8 @@ class Worker(RebalanceListener):
         batch, assignment = self._batch, self._owned
         if assignment is None or self._assignment() != assignment:
             raise AbortableError(
-                ErrorCode.UNKNOWN_MEMBER_ID, "the membership in the group has ended: the gathered records are dropped"
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                "the assignment has changed: the records that are not committed are dropped",
             )
         # A concurrent rebalance drops gathered records and their offsets. If the records were committed without the
         # offsets, they would be processed twice.

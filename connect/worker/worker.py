@@ -169,7 +169,7 @@ class Worker:
             return await self._stores.of(name, ConnectorConfig(self.table, settings))
 
     async def keep_offsets_of(self, connectors: Collection[str]) -> None:
-        """Keep reading only these connectors' own offsets topics. Other topics are opened again when they are used."""
+        """Stop reading the own offsets topics of all other connectors. They are opened again when they are used."""
         await self._stores.keep_only(connectors)
 
     async def write_offsets(

@@ -68,7 +68,7 @@ def write_stream(
     taken over a query that this process ran before.
     """
     if not df.isStreaming:
-        raise ConfigError("write_stream", "is for streaming frames: use write(df, options)")
+        raise ConfigError("write_stream", "is for streaming DataFrames: use write(df, options)")
     settings = SinkSettings(options, df.schema, streaming=True)
     if not settings.checkpoint:
         raise ConfigError(

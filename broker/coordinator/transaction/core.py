@@ -142,11 +142,11 @@ class TransactionCore:
         self.state.on_group_assignment = replay
 
     def transactional_id_of(self, producer_id: int) -> str | None:
-        """Return the transactional id with this current or previous producer id, or None if no known id has it."""
+        """Return the transactional id whose current or previous producer id this is, or None if none is known."""
         return self.state.transactional_id_of(producer_id)
 
     def owner_of(self, producer_id: int) -> Owner | None:
-        """Return the state of the transactional id with this current or previous producer id; None if there is none.
+        """Return the state of the transactional id whose current or previous producer id this is, or None.
 
         Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS until the state is loaded. Raise COORDINATOR_NOT_AVAILABLE if no
         known id has the producer id but a state partition is unreadable, because the id may be in that partition.

@@ -140,7 +140,7 @@ class TransactionStateManager:
         return self._entries.get(transactional_id)
 
     def transactional_id_of(self, producer_id: int) -> str | None:
-        """Return the transactional id with this current or previous producer id, or None if no known id has it."""
+        """Return the transactional id whose current or previous producer id this is, or None if none is known."""
         entry = self._by_producer_id.get(producer_id)
         if entry is None or producer_id not in (entry.metadata.producer_id, entry.metadata.previous_producer_id):
             return None

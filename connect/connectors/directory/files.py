@@ -570,7 +570,7 @@ class Files:
         return file in self._intact
 
     def _is_unread(self, entry: Entry) -> bool:
-        """Return whether an entry's file has not been recognised since the task started because it cannot be read."""
+        """Return whether an entry's file could not be read, so that the task has not recognised it since it started."""
         return entry.rewritten is None and self._path(entry.file) in self._unread
 
     def _path(self, name: str) -> str:

@@ -338,7 +338,7 @@ async def _end_process(connection: psycopg.AsyncConnection[Any], process: int) -
         if await _value(connection, statement, process) is None:
             return
         await asyncio.sleep(_LOOK_S)
-    raise RetriableError(f"process {process} of the server does not end")
+    raise RetriableError(f"the replication process {process} of the server has not ended after it was terminated")
 
 
 async def flush_log(connection: psycopg.AsyncConnection[Any]) -> None:
