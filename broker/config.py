@@ -395,8 +395,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     connection_write_stall_ms: int = integer(
         10000,
         at_least(1),
-        doc="While queued.max.response.bytes is exceeded, a connection is closed if its client has read nothing of its"
-        " responses for this time in ms.",
+        doc="The time in ms for which a client may read nothing of its responses while queued.max.response.bytes is"
+        " exceeded. Then its connection is closed. The further the limit is exceeded, the shorter this time becomes.",
     )
     connection_request_idle_ms: int = long(
         30000,
@@ -421,7 +421,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         200000,
         at_least(0),
         doc="The maximum number of partitions in all incremental fetch sessions together. A Fetch that would exceed it"
-        " gets no session.",
+        " replaces the sessions that have not been used for the longest time. If these were used in the last two"
+        " minutes, it gets no session.",
     )
     request_max_elements: int = integer(
         200000,

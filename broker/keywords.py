@@ -274,8 +274,8 @@ class BrokerKeywords(TypedDict, total=False):
     most half of the free part. Beyond this limit, connections of clients that read nothing are closed.
     """
     connection_write_stall_ms: int
-    """While queued.max.response.bytes is exceeded, a connection is closed if its client has read nothing of its
-    responses for this time in ms.
+    """The time in ms for which a client may read nothing of its responses while queued.max.response.bytes is
+    exceeded. Then its connection is closed. The further the limit is exceeded, the shorter this time becomes.
     """
     connection_request_idle_ms: int
     """The time in ms after which a connection is closed if a part of a request has arrived and no more of it
@@ -289,7 +289,8 @@ class BrokerKeywords(TypedDict, total=False):
     """The maximum number of incremental fetch sessions (KIP-227) that the broker keeps. 0: none."""
     max_incremental_fetch_session_cache_partitions: int
     """The maximum number of partitions in all incremental fetch sessions together. A Fetch that would exceed it
-    gets no session.
+    replaces the sessions that have not been used for the longest time. If these were used in the last two minutes,
+    it gets no session.
     """
     request_max_elements: int
     """The maximum number of array elements (topics, partitions, keys, ...) and tagged fields in a request. If a
