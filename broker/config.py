@@ -142,8 +142,8 @@ def is_security_setting(name: str) -> bool:
     return name.startswith(SECURITY_PREFIXES) or name in SECURITY_NAMES
 
 
-def _asks_for_nothing(name: str, value: object) -> bool:
-    """Return whether the setting is a security setting whose value needs no support from the broker."""
+def _is_harmless(name: str, value: object) -> bool:
+    """Return whether this is a security setting with a value that the broker can safely ignore."""
     text = str(value).strip().lower() if value is not None else ""
     if not is_security_setting(name):
         return False
@@ -358,8 +358,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         at_least(1),
         doc="The maximum number of new connections per second (KIP-612), on average over the last quota.window.num"
         " windows. If a connection exceeds it, the listener waits, and only then serves this connection and accepts"
-        " the next one. Without a prefix, the setting limits the whole broker. With the prefix"
-        " listener.name.<listener>., it limits one listener, and cannot be changed while the broker is running.",
+        " the next one. With the prefix listener.name.<listener>., the setting limits one listener, and a change needs"
+        " a restart. Without a prefix, it limits the whole broker.",
         per_listener=True,
         dynamic=True,
     )
@@ -752,7 +752,10 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         dynamic=True,
     )
     producer_id_expiration_check_interval_ms: int = integer(
-        600000, at_least(1), doc="The time in ms between two checks for expired producer ids."
+        600000,
+        at_least(1),
+        doc="Accepted without effect, because idle producer ids expire at the checks of retention"
+        " (`log.retention.check.interval.ms`).",
     )
 
     # groups and offsets
@@ -816,7 +819,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         5000, at_least(1), doc="The longest time in ms that an offset commit waits for the disk."
     )
     offsets_load_buffer_size: int = integer(
-        5242880, at_least(1), doc="The number of bytes that are read at once when offsets are loaded."
+        5242880, at_least(1), doc="Accepted without effect, because the broker loads offsets in small chunks."
     )
     offsets_retention_minutes: int = integer(
         10080,
@@ -888,7 +891,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         104857600, at_least(1024), doc="The segment size of __transaction_state in bytes."
     )
     transaction_state_log_load_buffer_size: int = integer(
-        5242880, at_least(1), doc="The number of bytes that are read at once when __transaction_state is loaded."
+        5242880,
+        at_least(1),
+        doc="Accepted without effect, because the broker loads __transaction_state in small chunks.",
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = integer(
         10000,
@@ -1171,7 +1176,7 @@ def load(
     def take(source: Mapping[str, object]) -> None:
         effective: dict[str, object] = {}
         for key, value in source.items():
-            if key in WITHOUT_MEANING or _asks_for_nothing(normal_name(key), value):
+            if key in WITHOUT_MEANING or _is_harmless(normal_name(key), value):
                 ignored.append(key)
                 continue
             effective[key] = value

@@ -252,8 +252,8 @@ class BrokerKeywords(TypedDict, total=False):
     max_connection_creation_rate: int
     """The maximum number of new connections per second (KIP-612), on average over the last quota.window.num
     windows. If a connection exceeds it, the listener waits, and only then serves this connection and accepts the
-    next one. Without a prefix, the setting limits the whole broker. With the prefix listener.name.<listener>., it
-    limits one listener, and cannot be changed while the broker is running.
+    next one. With the prefix listener.name.<listener>., the setting limits one listener, and a change needs a
+    restart. Without a prefix, it limits the whole broker.
     """
     connections_max_idle_ms: int
     """The time in ms after which a connection without requests and responses is closed. 0 or less: never."""
@@ -468,7 +468,9 @@ class BrokerKeywords(TypedDict, total=False):
     transaction.
     """
     producer_id_expiration_check_interval_ms: int
-    """The time in ms between two checks for expired producer ids."""
+    """Accepted without effect, because idle producer ids expire at the checks of retention
+    (`log.retention.check.interval.ms`).
+    """
     group_min_session_timeout_ms: int
     """The shortest session timeout in ms that a group member may request."""
     group_max_session_timeout_ms: int
@@ -510,7 +512,7 @@ class BrokerKeywords(TypedDict, total=False):
     offsets_commit_timeout_ms: int
     """The longest time in ms that an offset commit waits for the disk."""
     offsets_load_buffer_size: int
-    """The number of bytes that are read at once when offsets are loaded."""
+    """Accepted without effect, because the broker loads offsets in small chunks."""
     offsets_retention_minutes: int
     """The time in minutes for which committed offsets are kept after the group has become empty. For consumers that
     commit without joining the group, and for topics to which no member subscribes any more, the time begins with
@@ -553,7 +555,7 @@ class BrokerKeywords(TypedDict, total=False):
     transaction_state_log_segment_bytes: int
     """The segment size of __transaction_state in bytes."""
     transaction_state_log_load_buffer_size: int
-    """The number of bytes that are read at once when __transaction_state is loaded."""
+    """Accepted without effect, because the broker loads __transaction_state in small chunks."""
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int
     """The longest time in ms between two searches for transactions that have timed out. The broker also searches
     when the timeout of a transaction passes.

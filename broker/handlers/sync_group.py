@@ -21,7 +21,7 @@ AT_ONCE: Final = 200
 
 @handles(SyncGroupRequest)
 def handle(context: RequestContext, request: SyncGroupRequest) -> Steps[Deferred[SyncGroupResponse]]:
-    """Take the leader's assignment; send the response when it is durable. Other requests are executed meanwhile."""
+    """Respond when the leader's assignment is durable. Other requests are executed meanwhile."""
     if context.api_version >= PROTOCOL_REQUIRED_FROM and (
         request.protocol_type is None or request.protocol_name is None
     ):

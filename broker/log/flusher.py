@@ -474,7 +474,7 @@ class LogFlusher:
             self._sync(log, task)
 
     def _begin_task(self, log: Flushable) -> FlushTask | None:
-        """Begin a flush of a log; return its task, which may be a postponed one, or None if no flush has begun."""
+        """Begin a flush of a log, or resume a postponed one. Return its task, or None if no flush has begun."""
         # A postponed flush does not cover the batches that were appended since, so another flush has to follow.
         again = True if log in self._postponed else None
         try:

@@ -104,8 +104,8 @@ METRICS: Final = (
         PARKED_IN_GROUPS,
         Kind.GAUGE,
         (),
-        "Requests that currently wait: group-aware InitProducerId and operators' requests to drop claims, for an"
-        " earlier request of the same group; InitProducerId also for other producers to be fenced.",
+        "Group-aware InitProducerId requests and operators' requests to drop claims that currently wait, either for an"
+        " earlier request of the same group or (InitProducerId only) until other producers are fenced.",
     ),
     Metric(
         OLDEST_FLUSH,
