@@ -55,7 +55,7 @@ def header_text(value: Any, schema: Schema | None = None, embedded: bool = False
             return f"{{{','.join(members)}}}"
         case str():
             return _quoted(value, embedded)
-    raise DataError(f"a {type(value).__name__} has no text form")
+    raise DataError(f"a value of the type {type(value).__name__} cannot be converted to text")
 
 
 def java_text(value: Any, schema: Schema | None = None) -> str:
@@ -88,7 +88,8 @@ def java_text(value: Any, schema: Schema | None = None) -> str:
             shown = (f"{each.name}={java_text(one, each.schema)}" for each, one in given if one is not None)
             return f"Struct{{{','.join(shown)}}}"
     raise DataError(
-        f"a {type(value).__name__} has no text form: use a converter that keeps its type, such as ByteArrayConverter"
+        f"a value of the type {type(value).__name__} cannot be converted to text: use a converter that keeps its"
+        " type, such as ByteArrayConverter"
     )
 
 

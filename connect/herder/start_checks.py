@@ -85,7 +85,7 @@ class StandaloneStartChecks:
         await asyncio.shield(attempt)
 
     async def still_wanted(self) -> None:
-        """Return immediately, because only this worker starts and stops its tasks."""
+        """Do nothing: every start is still wanted, because only this worker starts and stops its tasks."""
 
     async def close(self) -> None:
         """Cancel a fencing attempt that is under way. Call this after the tasks have been stopped."""

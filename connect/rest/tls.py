@@ -22,7 +22,7 @@ _VERIFY: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "requir
 
 
 class ReloadedContext(ssl.SSLContext):
-    """A server's context that can be changed while the server runs: new connections use the context `current`."""
+    """A server's TLS context that can be replaced while the server runs: new connections use `current`."""
 
     current: ssl.SSLContext
 

@@ -140,7 +140,7 @@ ROWS: Final = (
         Type.BOOLEAN,
         True,
         _LOW,
-        "Whether GET /health needs no credentials. Not a setting of Kafka Connect, which always requires them.",
+        "Whether GET /health works without credentials. Not a setting of Kafka Connect, which always requires them.",
     ),
     ConfigKey(
         "rest.ssl.reload.interval.ms",

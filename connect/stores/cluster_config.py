@@ -177,7 +177,7 @@ class ConfigTopicState:
         ):
             if key.startswith(prefix):
                 return step(key.removeprefix(prefix), value)
-        raise _MalformedError("Kafka Connect has no record with this key")
+        raise _MalformedError("Kafka Connect does not use such a key")
 
     def _connector(self, connector: str, value: Any) -> Change | None:
         if value is None:

@@ -186,4 +186,4 @@ class StatusStore:
             else:
                 self._topics.setdefault(connector, {})[topic] = records.parse_topic_status(value)
         else:
-            raise DataError("Kafka Connect has no record with this key")
+            raise DataError("Kafka Connect does not use such a key")

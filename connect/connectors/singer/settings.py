@@ -47,13 +47,14 @@ SETTINGS = ConfigDef(
     ConfigKey("poll.interval.ms", Type.LONG, 60_000, _MEDIUM, "Wait between two runs of the tap, in ms.", at_least(0)),
     ConfigKey(
         "batch.size", Type.INT, 2000, _LOW,
-        "With transaction.boundary=connector: records per batch; a transaction has all batches up to a state. "
-        "Otherwise, one batch has all records up to a state.",
+        "With transaction.boundary=connector: records per batch; a transaction ends at each STATE message of the tap. "
+        "Otherwise, one batch has all records up to a STATE message.",
         at_least(1),
     ),
     ConfigKey(
         "max.records.per.state", Type.INT, 100_000, _LOW,
-        "Maximum records between two states; kept in memory unless transaction.boundary=connector.", at_least(1),
+        "Maximum records between two STATE messages; kept in memory unless transaction.boundary=connector.",
+        at_least(1),
     ),
     ConfigKey("max.message.bytes", Type.INT, 16 << 20, _LOW, "Maximum size of a message in bytes.", at_least(1024)),
     ConfigKey(
