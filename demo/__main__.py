@@ -88,7 +88,7 @@ def demo(
     delays. It writes to topics and to Parquet files. Its driver and the broker are killed. The second half needs
     Java 17 and the extra `pipeline`, and is skipped without them.
 
-    In the end, all results are read back and compared with a plain computation. The exit code is 1 if they differ.
+    In the end, all results are read back and compared with the expected ones. The exit code is 1 if they differ.
 
     A wait of more than 30 s is reported. A wait that exceeds its limit fails the run, and the error names the wait.
 

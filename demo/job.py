@@ -69,7 +69,7 @@ class JobOptions:
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of comparing what a read_committed reader received with the plain computation."""
+    """The result of comparing what a read_committed reader received with the expected results."""
 
     flights: FlightCheck
     enriched: FlightCheck
@@ -88,7 +88,7 @@ class Outcome:
 
 
 async def run_job(options: JobOptions, observer: Observer) -> Outcome:
-    """Run the whole job, and return the comparison of its result with the plain computation.
+    """Run the whole job, and return the comparison of its results with the expected ones.
 
     Raise JobFailed if the job fails or a wait exceeds its limit, and DataMissing if the flights are not installed.
     """
@@ -235,9 +235,9 @@ class _Job:
     def _check_alive(self) -> None:
         for member, transformer in enumerate(self.transformers):
             if not transformer.running:
-                raise JobFailed(f"transformer {member} ended without a kill")
+                raise JobFailed(f"transformer {member} ended, although the demo had not killed it")
         if not self.broker.running:
-            raise JobFailed("the broker ended without a kill")
+            raise JobFailed("the broker ended, although the demo had not killed it")
 
     async def _carry_out(self, kill: Kill) -> None:
         await asyncio.sleep(kill.delay_s)
@@ -265,7 +265,7 @@ class _Job:
     async def judge(self) -> Outcome:
         waits, address = self.waits, self.broker.address
         wanted = await waits.thread(
-            waits.limits.compute_s, "the plain computation of the flights", expected, self.options.rows
+            waits.limits.compute_s, "the computation of the expected flights", expected, self.options.rows
         )
         carriers = CarrierCheck(wanted.carriers)
         outcome = Outcome(

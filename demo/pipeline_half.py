@@ -164,10 +164,10 @@ class PipelineHalf:
         self._seconds = time.monotonic() - self._begun
 
     async def judge(self) -> DelaysOutcome:
-        """Read the topics and files back, and compare them with the same computation in memory."""
+        """Read the topics and files back, and return their comparison with the expected results."""
         waits, limits, address = self._waits, self._waits.limits, self._broker.address
         wanted = await waits.thread(
-            limits.compute_s, "the plain computation of the delays", expected_delays, self._flights
+            limits.compute_s, "the computation of the expected delays", expected_delays, self._flights
         )
         hours, latest = HoursCheck(HOURS, wanted), ListCheck(LATEST, wanted)
         cleaned, parquet = CleanedCheck(CLEANED, wanted), CleanedCheck("…in Parquet files", wanted)

@@ -88,7 +88,7 @@ def _delays_rows(table: Table, delays: DelaysOutcome) -> None:
 
 
 def show(console: Console, outcome: Outcome, skipped: str = "") -> None:
-    """Print the table that compares the records of a read_committed reader with the plain computation, and the verdict.
+    """Print the table that compares the records of a read_committed reader with the expected results, and the verdict.
 
     The table's columns are the numbers of flights that were computed, read, lost, read twice, altered, and read in the
     wrong order for their aircraft. For `airport-hours`, the flights in the last value of each hour are counted. For
@@ -96,7 +96,7 @@ def show(console: Console, outcome: Outcome, skipped: str = "") -> None:
     `carrier-delays`, and hours for `airport-hours`. `skipped` is the reason why the second half was not run.
     """
     table = Table(
-        title="What a read_committed reader sees, against a plain in-memory computation",
+        title="What a read_committed reader sees, compared with an in-memory computation",
         box=SIMPLE_HEAD,
         padding=0,
     )

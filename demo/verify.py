@@ -1,4 +1,4 @@
-"""Compare the records of a read_committed reader with the plain computation.
+"""Compare the records of a read_committed reader with the expected results.
 
 The checks count lost, duplicate, altered and out-of-order records. They do not use a client. Records are added as plain
 values, in the order in which the reader received them from each partition.
@@ -86,7 +86,7 @@ class FlightCheck:
 
 @dataclass(slots=True)
 class CarrierCheck:
-    """The check that the sums per carrier of the records in `carrier-delays` equal the plain computation."""
+    """The check that the sums per carrier of the records in `carrier-delays` are the expected ones."""
 
     expected: dict[str, CarrierDelays]
     found: dict[str, CarrierDelays] = field(default_factory=dict)

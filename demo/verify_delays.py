@@ -1,4 +1,4 @@
-"""Compare the topics and files of the flights job on Spark with the plain computation.
+"""Compare the topics and files of the flights job on Spark with the expected results.
 
 The checks count the same faults as those in `verify.py`. They use neither a client nor Spark. Records and rows are
 added as plain values.

@@ -35,7 +35,7 @@ class Limits:
     pipeline_s: float = 600.0
     """Limit for the next micro-batch that the pipeline finishes, and after the last one, for its driver to end."""
     compute_s: float = 600.0
-    """Limit for the plain computation of the right result."""
+    """Limit for the computation of the expected results, in memory."""
     read_s: float = 900.0
     """Limit for reading a topic, or the Parquet files, to the end."""
     record_s: float = 60.0

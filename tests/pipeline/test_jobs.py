@@ -1,4 +1,4 @@
-"""Job files: what is refused before Spark starts, and the flights job against the plain computation of its results."""
+"""Job files: what is refused before Spark starts, and the flights job against its expected results."""
 
 from __future__ import annotations
 

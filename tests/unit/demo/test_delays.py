@@ -1,4 +1,4 @@
-"""The plain computation of the flights job, by known figures of the data set, and the judge of the job's results."""
+"""The expected results of the flights job, by known figures of the data set, and the checks of its results."""
 
 from __future__ import annotations
 
